@@ -15,8 +15,8 @@ from headwise.engine._steps import tasks as tasks_of
 from headwise.engine._study import run_recipe, validate
 from headwise.errors import HeadwiseError
 from headwise.store._loading import load
+from headwise.studies import SIMILARITY as similarity
 from headwise.studies._mean_d import read_dissociation
-from headwise.studies._similarity_study import similarity_study as similarity
 from headwise.studies._specialization import study as specialization
 from headwise.studies._trained import place_of
 from headwise.studies._training import study as training

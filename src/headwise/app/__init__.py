@@ -1,6 +1,11 @@
 """The live page for lesion studies by hand."""
 
-from headwise.app.server import Server
-from headwise.app.session import Session, open_session
+from typing import TYPE_CHECKING
 
-__all__ = ["Server", "Session", "open_session"]
+from headwise._base.lazy import lazily
+
+if TYPE_CHECKING:
+    from headwise.app.server import Server as Server
+    from headwise.app.session import Session as Session, open_session as open_session
+
+__getattr__, __all__ = lazily(__name__)

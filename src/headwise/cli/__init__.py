@@ -3,10 +3,12 @@
 import sys
 import warnings
 from importlib import import_module
+from itertools import chain
 
 import typer
 
 from headwise._base.names import legible
+from headwise._base.progress import own_bars
 from headwise.cli.common import Group, fail, keep_output
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError, Interrupted
@@ -41,7 +43,7 @@ SECTIONS = {
     },
 }
 # a verb is the function of its name in the module of its name, if not here; a group of verbs has `register(app)`
-PLACES = {"app": "live.serve", "eval": "eval.evaluate"}
+FUNCTIONS = {"app": "live.serve", "eval": "eval.evaluate"}
 
 
 class Root(Group):
@@ -64,15 +66,16 @@ app = typer.Typer(
 @app.callback()
 def root(debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error.")) -> None:
     """The attention heads of Hugging Face transformers: which heads tasks need, what each head knows, how to train with that knowledge."""
+    own_bars()
 
 
-for _verb in (name for section in SECTIONS.values() for name in section):
-    _place, _, _name = PLACES.get(_verb, f"{_verb}.{_verb}").partition(".")
-    _module = import_module(f"headwise.cli.{_place}")
+for _verb in chain.from_iterable(SECTIONS.values()):
+    _module_name, _, _function_name = FUNCTIONS.get(_verb, f"{_verb}.{_verb}").partition(".")
+    _module = import_module(f"headwise.cli.{_module_name}")
     if hasattr(_module, "register"):
         _module.register(app)
     else:
-        verb(app, _verb, getattr(_module, _name))
+        verb(app, _verb, getattr(_module, _function_name))
 
 
 def main() -> None:

@@ -10,14 +10,14 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from headwise import settings
+from headwise import engine, figures as drawing, report, settings
 from headwise._base.command import carrying_out
 from headwise._base.names import legible
 from headwise._base.opener import TRUST
@@ -26,9 +26,7 @@ from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
 from headwise.cli.lists import spread_lists
 from headwise.errors import HeadwiseError, Interrupted, MissingExtra
-
-if TYPE_CHECKING:
-    from headwise.sections import Section
+from headwise.sections import Section, Table
 
 
 def trust(ctx: typer.Context, value: bool | None) -> bool | None:
@@ -67,10 +65,10 @@ Sets = Annotated[
 
 def of_model(help: str) -> Any:
     """The option that names the model, with what a verb takes as one; a folder that is not there is said at once."""
-    return typer.Option("--model", "-m", help=help, callback=_there)
+    return typer.Option("--model", "-m", help=help, callback=_check_model)
 
 
-def _there(model: Any) -> Any:
+def _check_model(model: str | list[str] | None) -> str | list[str] | None:
     for name in [model] if isinstance(model, str) else model or ():
         model_place(name.rpartition("=")[2])  # NAME=FOLDER names it for tables
     return model
@@ -99,15 +97,13 @@ class Verb(TyperCommand):
         except NoSpace:
             raise
         except Exception as error:
-            name = getattr(error, "filename", None)
-            place = (
-                Path(name).parent
-                if isinstance(name, str)
-                else ctx.params.get("out") or ctx.params.get("output") or Path()
-            )
-            if found := no_space(error, Path(place)):
-                raise found from error
-            raise
+            folder = ctx.params.get("out") or ctx.params.get("output") or Path()
+            if isinstance(getattr(error, "filename", None), str):
+                folder = Path(error.filename).parent  # type: ignore[attr-defined]
+            disk_error = no_space(error, Path(folder))
+            if disk_error is None:
+                raise
+            raise disk_error from error
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         self.help = _examples(self.help or "")
@@ -168,33 +164,33 @@ class Group(TyperGroup):
 
 
 def _examples(text: str) -> str:
-    """Paragraphs that start with `headwise` as commands to copy: their lines are kept, long ones continue after a backslash."""
-    paragraphs = []
-    for paragraph in text.split("\n\n"):
+    """Paragraphs that start with `headwise` as commands to copy: their lines stay, long ones continue after a backslash."""
+    paragraphs = text.split("\n\n")
+    for index, paragraph in enumerate(paragraphs):
         if paragraph.startswith("headwise "):
-            each = re.split(r"\n(?=headwise )", paragraph)
-            wrapped = [
-                textwrap.wrap(
-                    one, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-                )
-                for one in each
-            ]
-            paragraph = f"Example{'s' * (len(each) > 1)}:\n\n\b\n" + "\n".join(
-                " \\\n".join(lines) for lines in wrapped
-            )
-        paragraphs.append(paragraph)
+            commands = re.split(r"\n(?=headwise )", paragraph)
+            heading = "Example:" if len(commands) == 1 else "Examples:"
+            paragraphs[index] = f"{heading}\n\n\b\n" + "\n".join(map(_continued, commands))
     return "\n\n".join(paragraphs)
 
 
-_kept: int | None = None  # standard output, while everything else that is printed goes to standard error
+def _continued(command: str) -> str:
+    """A command in lines of 74 characters."""
+    lines = textwrap.wrap(
+        command, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return " \\\n".join(lines)
+
+
+_output: int | None = None  # standard output, while everything else that is printed goes to standard error
 
 
 def keep_output() -> None:
     """From now on only `emit` writes to standard output: what libraries and their processes print goes to standard error."""
-    global _kept
-    if _kept is None:
+    global _output
+    if _output is None:
         sys.stdout.flush()
-        _kept = os.dup(1)
+        _output = os.dup(1)
         os.dup2(2, 1)
 
 
@@ -204,11 +200,11 @@ def emit(value: Any, as_json: bool) -> bool:
         text = (
             json.dumps(_strict(json.loads(json.dumps(value, default=str))), indent=1, allow_nan=False) + "\n"
         )
-        if _kept is None:
+        if _output is None:
             sys.stdout.write(text)
         else:
-            with open(_kept, "w", encoding="utf-8", closefd=False) as output:
-                output.write(text)
+            with open(_output, "w", encoding="utf-8", closefd=False) as file:
+                file.write(text)
     return as_json
 
 
@@ -227,36 +223,33 @@ def check_drawing() -> None:
     Raises:
         HeadwiseError: it is.
     """
-    from headwise.figures import panels
-
     try:
-        panels()
+        drawing.panels()
     except MissingExtra as error:
         raise HeadwiseError(f"{error}, or choose --no-figures") from error
 
 
-def show(section: "Section", as_json: bool, out: Path | None = None, **written: Any) -> None:
+def show(section: Section, as_json: bool, out: Path | None = None, **written: Any) -> None:
     """Prints what is said of a result, as text or as JSON, and where its files are; `written` is for machines alone."""
     if emit({**section.to_dict(), "out": str(out) if out else None, **written}, as_json):
         return
     typer.echo(section)
     if out is not None:
-        typer.echo(f"\ntables {'and figures ' if (out / 'figures').is_dir() else ''}in {out}")
+        files = "tables and figures" if (out / "figures").is_dir() else "tables"
+        typer.echo(f"\n{files} in {out}")
 
 
 def show_run(run: Any, as_json: bool, figures: bool = False) -> None:
     """Prints what is said of a study's run, and draws its figures if asked."""
-    from headwise.report import write_figures
-
-    drawn = write_figures([run.folder], run.folder / "figures", tables=False) if figures else []
-    show(run.section(), as_json, run.folder, figures=[str(file) for file in drawn])
+    files: list[Path] = []
+    if figures:
+        files = report.write_figures([run.folder], run.folder / "figures", tables=False)
+    show(run.section(), as_json, run.folder, figures=[str(file) for file in files])
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints rows that describe no result, such as the runs in a folder."""
     import pandas as pd
-
-    from headwise.sections import Section, Table
 
     typer.echo(Section("", [], [Table("rows", title, pd.DataFrame(rows))]))
 
@@ -268,10 +261,6 @@ def print_mapping(title: str, values: Mapping[str, Any]) -> None:
 
 def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:
     """Runs a study from a verb's options, as if it were a recipe in this folder; gives the run, opened."""
-    from headwise import engine
-
-    if jobs == 0:
-        own_bars()
     return engine.run_recipe(study, recipe, out, jobs=jobs, quiet=quiet)
 
 
@@ -285,10 +274,11 @@ def fail(message: str, status: int = 2) -> NoReturn:
 
 def without_option(command: str, option: str) -> str:
     """A command as it was typed, less an option and its values."""
-    kept: list[str] = []
-    skipped = False
+    words: list[str] = []
+    skipping = False
     for word in shlex.split(command):
-        skipped = word == option if word.startswith("-") else skipped
-        if not skipped and not word.startswith(f"{option}="):
-            kept.append(word)
-    return shlex.join(kept)
+        if word.startswith("-"):
+            skipping = word == option
+        if not skipping and not word.startswith(f"{option}="):
+            words.append(word)
+    return shlex.join(words)

@@ -1,12 +1,18 @@
 """`headwise demo`: what headwise does, on two small models, in two minutes and without the network."""
 
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headwise._base.places import EMBEDDED
-from headwise.cli.common import Json, Out, emit, own_bars
+import headwise as hw
+from headwise import models, report, studies
+from headwise._base.opener import open_tokenizer
+from headwise._base.places import EMBEDDED, default_model
+from headwise.cli.common import Json, Out, emit
+from headwise.sections import Section, Table
 
 SENTENCES = (
     ("A man is playing a guitar.", "Someone plays an instrument."),
@@ -35,50 +41,41 @@ def demo(
 
     headwise demo --out runs/demo
     """
-    own_bars()
     if quick:
-        anatomy_and_lesion(as_json)
+        show_sections(quick_sections(), as_json)
         return
-    from headwise.report import write_report
-    from headwise.studies import run_demo
-
-    asked = {name: value for name, value in (("size", size), ("epochs", epochs)) if value is not None}
-    found = run_demo(out, seed=seed, say=lambda text: typer.echo(text, err=True), **asked)
-    report = write_report(found["folders"], out / "report.html", title="headwise demo (synthetic text)")
-    results = {
-        name: found[name] for name in ("copying", "dissociation", "training") if found[name] is not None
-    }
-    sections = {name: result.section() for name, result in results.items()}
-    written = {"report": str(report), "figures": [str(file) for file in found["figures"]]}
-    if emit({**{name: section.to_dict() for name, section in sections.items()}, **written}, as_json):
-        return
-    for section in sections.values():
-        typer.echo(f"{section}\n")
-    typer.echo(f"report: {report}\nfigures: {out / 'figures'}")
+    sizes = {name: value for name, value in (("size", size), ("epochs", epochs)) if value is not None}
+    results = studies.run_demo(out, seed=seed, say=lambda text: typer.echo(text, err=True), **sizes)
+    page = report.write_report(
+        results["folders"], out / "report.html", title="headwise demo (synthetic text)"
+    )
+    findings = [name for name in ("copying", "dissociation", "training") if results[name] is not None]
+    files = {"report": str(page), "figures": [str(file) for file in results["figures"]]}
+    show_sections({name: results[name].section() for name in findings}, as_json, **files)
+    if not as_json:
+        typer.echo(f"report: {page}\nfigures: {out / 'figures'}")
 
 
-def anatomy_and_lesion(as_json: bool) -> None:
-    """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
-    from headwise.heads import Heads
-    from headwise.models import open_model
-
-    heads = Heads(open_model(EMBEDDED, need="heads"))
-    sections = {"anatomy": heads.section(), "lesion": lesion_section(heads)}
-    if not emit({name: section.to_dict() for name, section in sections.items()}, as_json):
+def show_sections(sections: Mapping[str, Section], as_json: bool, **files: Any) -> None:
+    """Prints sections one after the other; in JSON by their names, with the files that were written."""
+    if not emit({**{name: section.to_dict() for name, section in sections.items()}, **files}, as_json):
         for section in sections.values():
             typer.echo(f"{section}\n")
 
 
-def lesion_section(heads: Any) -> Any:
+def quick_sections() -> dict[str, Section]:
+    """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
+    heads = hw.Heads(models.open_model(EMBEDDED, need="heads"))
+    return {"anatomy": heads.section(), "lesion": lesion_section(heads)}
+
+
+def lesion_section(heads: "hw.Heads") -> Section:
     """How alike the model finds pairs of sentences, intact and with each layer's heads silenced in turn."""
     import pandas as pd
 
-    from headwise.heads import HeadSet
-    from headwise.sections import Section, Table
-
     cosines = {"intact": _cosines(heads)}
     for layer, site in enumerate(heads.sites):
-        with heads.silenced(HeadSet((layer, head) for head in range(site.n_heads))):
+        with heads.silenced(hw.HeadSet((layer, head) for head in range(site.n_heads))):
             cosines[f"layer {layer} silenced"] = _cosines(heads)
     table = pd.DataFrame({"sentences": [" / ".join(pair) for pair in SENTENCES], **cosines})
     alike = cosines["intact"][0]
@@ -90,14 +87,11 @@ def lesion_section(heads: Any) -> Any:
     )
 
 
-def _cosines(heads: Any) -> list[float]:
+def _cosines(heads: "hw.Heads") -> list[float]:
     import torch
 
-    from headwise._base.opener import open_tokenizer
-    from headwise._base.places import default_model
-
     tokenizer = open_tokenizer(default_model())
-    batch = tokenizer([text for pair in SENTENCES for text in pair], padding=True, return_tensors="pt")
+    batch = tokenizer(list(chain.from_iterable(SENTENCES)), padding=True, return_tensors="pt")
     with torch.no_grad():
         states = heads.model(**batch).last_hidden_state  # (sentences, tokens, dim)
     real = batch["attention_mask"][..., None]

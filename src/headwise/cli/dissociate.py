@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Figures, Json, check_drawing, of_model, own_bars, show
+from headwise import figures as drawing, lesions, models
+from headwise.cli.common import Figures, Json, check_drawing, of_model, show
 from headwise.lesions import Dissociate
 from headwise.tasks import TaskSource
 
@@ -20,30 +21,22 @@ def dissociate(
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """
-    from headwise.figures import save_figure
-    from headwise.lesions import dissociate as run
-    from headwise.models import remembered_tasks
-
     out = settings.out
     if out is not None and figures:
         check_drawing()
-    own_bars()
-    tasks = remembered_tasks(model, source)
-    if (
-        (settings.test_draws or settings.matched_draws)
-        and not as_json
-        and not (out is not None and out.exists())
-    ):
-        lesions = len(tasks) * (len(tasks) + 1 + settings.random_draws)
-        tests = (
-            2 * settings.test_draws * len(tasks) * (len(tasks) - 1) + settings.matched_draws * len(tasks) ** 2
-        )
-        typer.echo(
-            f"the tests of D add at most {tests} evaluations of a task to the {lesions} of the lesions",
-            err=True,
-        )
-    result = run(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
+    tasks = models.remembered_tasks(model, source)
+    finished = out is not None and out.exists()
+    if (settings.test_draws or settings.matched_draws) and not as_json and not finished:
+        typer.echo(_cost(settings, len(tasks)), err=True)
+    result = lesions.dissociate(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
     if out is not None and figures and not (out / "figures").is_dir():
         for kind in result.figures:
-            save_figure(result.plot(kind), out / "figures" / kind)
+            drawing.save_figure(result.plot(kind), out / "figures" / kind)
     show(result.section(), as_json, out)
+
+
+def _cost(settings: Dissociate, tasks: int) -> str:
+    """How much work the tests are, beside the lesions."""
+    passes = tasks * (tasks + 1 + settings.random_draws)
+    tests = 2 * settings.test_draws * tasks * (tasks - 1) + settings.matched_draws * tasks**2
+    return f"the tests of D add at most {tests} evaluations of a task to the {passes} of the lesions"

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, of_model, own_bars, show
+from headwise import harness
+from headwise.cli.common import Json, of_model, show
 from headwise.harness import Evaluate
 
 
@@ -18,7 +19,4 @@ def evaluate(
 
     headwise eval --model gpt2 --silence heads.json --tasks blimp hellaswag --limit 200 --out runs/gpt2-silenced
     """
-    from headwise.harness import run_harness as run
-
-    own_bars()
-    show(run(model, tasks, **settings.given()).section(), as_json, settings.out)
+    show(harness.run_harness(model, tasks, **settings.given()).section(), as_json, settings.out)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, Trust, own_bars, show
+from headwise import heads, models
+from headwise.cli.common import Json, Trust, show
 
 
 def inspect(
@@ -21,8 +22,5 @@ def inspect(
 
     headwise inspect bert-base-uncased
     """
-    from headwise.heads import Heads
-    from headwise.models import open_model
-
-    own_bars()
-    show(Heads(open_model(model, need="heads"), partial=partial).section(), as_json, model=model)
+    opened = models.open_model(model, need="heads")
+    show(heads.Heads(opened, partial=partial).section(), as_json, model=model)

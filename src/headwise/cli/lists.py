@@ -14,41 +14,42 @@ def spread_lists(params: Sequence[Any], args: Sequence[str], commands: Collectio
         args: as they were typed.
         commands: the names of commands within this one; from the first of them on the words belong to that command.
     """
-    lists = {name for param in params if getattr(param, "multiple", False) for name in param.opts}
-    flags = {
-        name
-        for param in params
-        if getattr(param, "is_flag", False)
-        for name in (*param.opts, *param.secondary_opts)
-    }
-    needed = sum(param.param_type_name == "argument" and param.required for param in params)
+    list_options: set[str] = set()
+    switches: set[str] = set()
+    for param in params:
+        if getattr(param, "multiple", False):
+            list_options.update(param.opts)
+        if getattr(param, "is_flag", False):
+            switches.update(param.opts, param.secondary_opts)
+    arguments_due = sum(param.param_type_name == "argument" and param.required for param in params)
     spread: list[str] = []
-    latest = 0  # place of the latest option that was put before a further value
-    open_list = ""  # the list option that further words belong to
+    repetition = 0  # index in `spread` of the latest option that was repeated before a further value
+    current_list = ""  # the list option that further words belong to
     awaits_value = False  # whether the word before is an option, and this word its value
-    for place, argument in enumerate(args):
-        if argument.startswith("-") and not _is_number(argument):
-            name, has_value, _ = argument.partition("=")
-            open_list = name if name in lists else ""
-            awaits_value = not has_value and name not in flags
+    for index, word in enumerate(args):
+        if word.startswith("-") and not _is_number(word):
+            name, has_value, _ = word.partition("=")
+            current_list = name if name in list_options else ""
+            awaits_value = not has_value and name not in switches
         elif awaits_value:
             awaits_value = False
-        elif argument in commands:
-            return [*spread, *args[place:]]
-        elif open_list:
-            latest = len(spread)
-            spread.append(open_list)
+        elif word in commands:
+            return [*spread, *args[index:]]
+        elif current_list:
+            repetition = len(spread)
+            spread.append(current_list)
         else:
-            needed -= 1
-        spread.append(argument)
-    if needed == 1 and 0 < latest == len(spread) - 2:  # the last word of all
-        del spread[latest]
+            arguments_due -= 1
+        spread.append(word)
+    last_word_was_repeated = 0 < repetition == len(spread) - 2
+    if arguments_due == 1 and last_word_was_repeated:
+        del spread[repetition]
     return spread
 
 
-def _is_number(argument: str) -> bool:
+def _is_number(word: str) -> bool:
     try:
-        float(argument)
+        float(word)
     except ValueError:
         return False
     return True

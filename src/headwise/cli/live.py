@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Trust, own_bars
+from headwise import app, models
+from headwise.cli.common import Trust
 from headwise.tasks import TaskSource
 
 
@@ -37,13 +38,9 @@ def serve(
 
     headwise app runs/first --tasks sst2 mrpc --data DIR
     """
-    from headwise.app import Server, open_session
-    from headwise.models import remembered_tasks
-
-    own_bars()
-    found = remembered_tasks(source, tasks) if tasks.names or tasks.file else []
-    session = open_session(source, found, steer)
-    server = Server(session, host, port, tuple(allow_host or ()))
+    examples = models.remembered_tasks(source, tasks) if tasks.names or tasks.file else []
+    session = app.open_session(source, examples, steer)
+    server = app.Server(session, host, port, tuple(allow_host or ()))
     typer.echo(f"headwise app for {session.name}: {server.url} (press Ctrl-C to stop)")
     try:
         server.serve_forever()

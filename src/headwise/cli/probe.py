@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from headwise import studies
 from headwise._base.places import EMBEDDED
 from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, of_model, run_recipe, show_run
 from headwise.errors import HeadwiseError
@@ -33,21 +34,19 @@ def probe(
         "tasks": source.to_table(),
         "probing": settings.to_table(),
     }
-    from headwise.studies import probing_study
-
-    show_run(run_recipe(probing_study, recipe, out, jobs, as_json), as_json, figures)
+    show_run(run_recipe(studies.probing_study, recipe, out, jobs, as_json), as_json, figures)
 
 
-def _models(given: list[str] | None) -> dict[str, str]:
+def _models(options: list[str] | None) -> dict[str, str]:
     """Models by their names in tables; without any, the embedded one."""
-    if not given:
+    if not options:
         return {"MiniLM": EMBEDDED}
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, place = text.partition("=")
-        target = place if equals else text
-        label = name if equals else Path(text).name
-        if label in found:
-            raise HeadwiseError(f"two models are called {label!r}: name them with --model NAME=FOLDER")
-        found[label] = str(Path(target).absolute()) if Path(target).is_dir() else target
-    return found
+    models: dict[str, str] = {}
+    for option in options:
+        name, equals, model = option.partition("=")
+        if not equals:
+            name, model = Path(option).name, option
+        if name in models:
+            raise HeadwiseError(f"two models are called {name!r}: name them with --model NAME=FOLDER")
+        models[name] = str(Path(model).absolute()) if Path(model).is_dir() else model
+    return models

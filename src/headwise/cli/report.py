@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headwise import report as pages
 from headwise.cli.common import Json, emit
 
 
@@ -26,17 +27,12 @@ def report(
 
     headwise report runs/glue runs/dissociation -o report.html --figures figures/
     """
-    from headwise.report import write_figures, write_report
-
     written: dict[str, list[str]] = {}
     if output is not None or figures is None:
-        written["report"] = [str(write_report(folders, output or Path("report.html"), title=title))]
+        written["report"] = [str(pages.write_report(folders, output or Path("report.html"), title=title))]
     if figures is not None:
-        written["figures"] = [str(path) for path in write_figures(folders, figures)]
+        written["figures"] = [str(path) for path in pages.write_figures(folders, figures)]
     if not emit(written, as_json):
         for kind, files in written.items():
-            typer.echo(
-                f"{kind}: {files[0]}"
-                if len(files) == 1
-                else f"{kind}: {len(files)} files in {Path(files[0]).parent}"
-            )
+            names = files[0] if len(files) == 1 else f"{len(files)} files in {Path(files[0]).parent}"
+            typer.echo(f"{kind}: {names}")

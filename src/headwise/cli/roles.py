@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
+from headwise import behaviour
 from headwise.behaviour import Roles
-from headwise.cli.common import Json, of_model, own_bars, show
+from headwise.cli.common import Json, of_model, show
 from headwise.settings import Settings, option
 
 
@@ -25,8 +26,5 @@ def roles(
 
     headwise roles --model gpt2 --roles induction previous-token --texts wiki.txt --out runs/gpt2-roles
     """
-    from headwise.behaviour import roles as find_roles
-
-    own_bars()
-    found = find_roles(model, None, **settings.given() | {"quiet": settings.quiet or as_json})
-    show(found.section(shown.top), as_json, settings.out)
+    result = behaviour.roles(model, None, **settings.given() | {"quiet": settings.quiet or as_json})
+    show(result.section(shown.top), as_json, settings.out)

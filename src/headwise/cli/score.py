@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from headwise.cli.common import Json, of_model, own_bars, show
+from headwise import models, scoring, sharing
+from headwise.cli.common import Json, of_model, show
 from headwise.errors import HeadwiseError
 from headwise.scoring import Score
 from headwise.settings import Settings, option
@@ -29,15 +30,10 @@ def score(
 
     headwise score --model runs/glue --tasks sst2 mrpc --method gate-gradient
     """
-    from headwise.models import remembered_tasks
-    from headwise.scoring import score as score_heads
-    from headwise.sharing import card
-
     if shown.card and settings.out is None:
         raise HeadwiseError("--card writes into the folder of the scores: give --out FOLDER")
-    own_bars()
-    tasks = remembered_tasks(model, source)
-    scores = score_heads(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
+    tasks = models.remembered_tasks(model, source)
+    scores = scoring.score(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
     if shown.card and settings.out is not None:
-        card(settings.out).write(settings.out)
+        sharing.card(settings.out).write(settings.out)
     show(scores.section(shown.fraction), as_json, settings.out)

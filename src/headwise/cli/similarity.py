@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headwise import studies
 from headwise.cli.common import Figures, Jobs, Json, Out, Trust, check_drawing, run_recipe, show_run
 from headwise.errors import HeadwiseError
 from headwise.similarity import Similarity
@@ -38,25 +39,20 @@ def similarity(
         "tasks": source.to_table(),
         **settings.to_table(),
     }
-    from headwise.studies import SIMILARITY
-
-    show_run(run_recipe(SIMILARITY, recipe, out, jobs, as_json), as_json, figures)
+    show_run(run_recipe(studies.SIMILARITY, recipe, out, jobs, as_json), as_json, figures)
 
 
-def _models(given: list[str]) -> dict[str, str]:
+def _models(options: list[str]) -> dict[str, str]:
     """Model folders by task: TASK=FOLDER as it stands; a single-task run by the tasks it was trained on."""
-    from headwise.studies import single_task_models
-
-    found: dict[str, str] = {}
-    for text in given:
-        task, equals, folder = text.partition("=")
-        if equals and not (task and folder):
+    models: dict[str, str] = {}
+    for option in options:
+        task, equals, folder = option.partition("=")
+        if not equals:
+            models |= {name: str(path) for name, path in studies.single_task_models(option).items()}
+        elif task and folder:
+            models[task] = folder
+        else:
             raise HeadwiseError(
-                f"--models takes TASK=FOLDER or the folder of a single-task training, got {text!r}"
+                f"--models takes TASK=FOLDER or the folder of a single-task training, got {option!r}"
             )
-        found |= (
-            {task: folder}
-            if equals
-            else {name: str(place) for name, place in single_task_models(text).items()}
-        )
-    return found
+    return models

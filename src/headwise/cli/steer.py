@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from headwise.cli.common import Json, of_model, own_bars, show
+from headwise import steering
+from headwise.cli.common import Json, of_model, show
 from headwise.steering import Steer
 from headwise.tasks import TaskSource
 
@@ -17,8 +18,5 @@ def steer(
 
     headwise steer --model gpt2 --tasks-file truth.toml --tasks statements pairs --target true --out runs/truth
     """
-    from headwise.steering import steer as run
-
-    own_bars()
-    result = run(model, source.find(), **settings.given() | {"quiet": settings.quiet or as_json})
+    result = steering.steer(model, source.find(), **settings.given() | {"quiet": settings.quiet or as_json})
     show(result.section(), as_json, settings.out)

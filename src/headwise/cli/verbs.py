@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from pydantic.fields import FieldInfo
 
+from headwise import engine
 from headwise.cli.common import Resumable, Verb, trust
 from headwise.errors import HeadwiseError
 from headwise.settings import Opening, Settings, checked, marks
@@ -23,42 +24,37 @@ def verb(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
     Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as annotated, and stand
     for the field of the same name, if there is one.
     """
-    app.command(name, cls=Resumable if "out" in inspect.signature(function).parameters else Verb)(
-        with_options(function)
-    )
+    resumable = "out" in inspect.signature(function).parameters
+    app.command(name, cls=Resumable if resumable else Verb)(with_options(function))
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """`function` with its settings parameters spread into options."""
     hints = get_type_hints(function, include_extras=True)
-    given = inspect.signature(function).parameters
-    tables = {
-        key: hints[key]
-        for key in given
-        if inspect.isclass(hints.get(key)) and issubclass(hints[key], Settings)
-    }
-    parameters = [
-        parameter.replace(annotation=hints[key], kind=inspect.Parameter.KEYWORD_ONLY)
-        for key, parameter in given.items()
-        if key not in tables
-    ]
-    own = {parameter.name for parameter in parameters}
-    owner: dict[str, tuple[str, str]] = {}  # the option -> its table and field
-    for key, table in tables.items():
-        for field in options_of(table):
-            if _argument(field, table) not in own:  # else the verb has an option of its own in its place
-                owner[_argument(field, table)] = key, field
-    for argument, (key, field) in owner.items():
-        parameters.append(_parameter(argument, tables[key].model_fields[field]))
+    tables: dict[str, type[Settings]] = {}
+    parameters = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if inspect.isclass(hints.get(name)) and issubclass(hints[name], Settings):
+            tables[name] = hints[name]
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+    explicit = {parameter.name for parameter in parameters}
+    origins: dict[str, tuple[str, str]] = {}  # of the other options: the table and the field they fill
+    for name, table in tables.items():
+        fields = {_argument(field, table): (name, field) for field in options_of(table)}
+        origins |= {argument: origin for argument, origin in fields.items() if argument not in explicit}
+    for argument, (name, field) in origins.items():
+        parameters.append(_parameter(argument, tables[name].model_fields[field]))
 
     @wraps(function)
-    def call(**values: Any) -> None:
-        spread: dict[str, dict[str, Any]] = {key: {} for key in tables}
-        for argument, (key, field) in owner.items():
-            value = values.pop(argument)
-            if value is not None:  # None: not given, so the settings' own default holds
-                spread[key][field] = _read(value, tables[key].model_fields[field].annotation)
-        function(**values, **{key: _checked(table, spread[key]) for key, table in tables.items()})
+    def call(**arguments: Any) -> None:
+        values: dict[str, dict[str, Any]] = {name: {} for name in tables}
+        for argument, (name, field) in origins.items():
+            value = arguments.pop(argument)
+            if value is not None:  # None: not typed, so the settings' own default holds
+                values[name][field] = _read(value, tables[name].model_fields[field].annotation)
+        settings = {name: _checked(table, values[name]) for name, table in tables.items()}
+        function(**arguments, **settings)
 
     # an option that must be given comes first, as Python's signatures want it
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
@@ -68,9 +64,9 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def options_of(table: type[Settings]) -> list[str]:
-    """The fields of a settings class that the command line can give."""
-    given = [name for name, field in table.model_fields.items() if not marks(field)["live"]]
-    return sorted(given, key=lambda name: name in Opening.model_fields)  # how a model is opened comes last
+    """The fields of a settings class that the command line can give; how a model is opened comes last."""
+    names = [name for name, field in table.model_fields.items() if not marks(field)["live"]]
+    return sorted(names, key=lambda name: name in Opening.model_fields)
 
 
 def help_of(table: type[Settings], field: str) -> str:
@@ -78,10 +74,10 @@ def help_of(table: type[Settings], field: str) -> str:
     return table.model_fields[field].description or ""
 
 
-def flag(field: str, table: type[Settings] | None = None) -> str:
+def flag(field: str, table: type[Settings]) -> str:
     """The option of a field."""
-    known = table.model_fields if table is not None else {}
-    return (marks(known[field])["flag"] if field in known else "") or "--" + field.replace("_", "-")
+    declared = marks(table.model_fields[field])["flag"] if field in table.model_fields else ""
+    return declared or "--" + field.replace("_", "-")
 
 
 def _argument(field: str, table: type[Settings]) -> str:
@@ -90,16 +86,15 @@ def _argument(field: str, table: type[Settings]) -> str:
 
 def pair(text: str) -> tuple[str, Any]:
     """One `key=value`; values are read as TOML where they can be, else as text."""
-    from headwise.engine import set_value
-
-    name, equals, value = text.partition("=")
+    name, equals, toml = text.partition("=")
     if not equals:
         raise HeadwiseError(f"--set {text}: write it as key=value, e.g. --set rank=4")
-    read = set_value(value)
-    return name.strip().replace("-", "_"), tuple(read) if isinstance(read, list) else read
+    value = engine.set_value(toml)
+    return name.strip().replace("-", "_"), tuple(value) if isinstance(value, list) else value
 
 
 def _read(value: Any, annotation: Any) -> Any:
+    """What typer read of an option, as the field takes it."""
     if get_origin(annotation) is dict:
         return dict(map(pair, value))
     return tuple(value) if isinstance(value, list) else value
@@ -109,63 +104,64 @@ def _checked(table: type[Settings], values: dict[str, Any]) -> Any:
     try:
         return checked(table, values)
     except HeadwiseError as error:  # names as they are typed here
-        lines = [line.partition(":") for line in str(error).splitlines()]
-        known = [
-            f"{flag(name, table)}:{rest}" if name in table.model_fields else name + colon + rest
-            for name, colon, rest in lines
-        ]
-        raise HeadwiseError("\n".join(known)) from None
+        lines = []
+        for line in str(error).splitlines():
+            name, colon, mistake = line.partition(":")
+            lines.append((flag(name, table) if name in table.model_fields else name) + colon + mistake)
+        raise HeadwiseError("\n".join(lines)) from None
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    noted = marks(field)
-    kind, several = _plain(field.annotation)
-    own = "--" + name.replace("_", "-")
-    flags = [one for one in (noted["short"], own, noted["also"]) if one]
+    """The parameter from which typer makes the option of a field; None stands for an option that was not typed."""
+    kind, several = _option_type(field.annotation)
     required = field.is_required()
     default = None if required else field.get_default(call_default_factory=True)
+    long = "--" + name.replace("_", "-")
     if (
         kind is bool and default is not False
     ):  # what is on, or on by what a model remembers, can be turned off
-        flags = [f"{own}/--no-{own[2:]}"]
-    help_ = (field.description or "") + _shown(default, required, several)
-    info = typer.Option(
-        *flags, help=help_, show_default=False, callback=trust if name == "trust_remote_code" else None
+        flags = [f"{long}/--no-{long[2:]}"]
+    else:
+        flags = [spelling for spelling in (marks(field)["short"], long, marks(field)["also"]) if spelling]
+    annotation: Any = list[kind] if several else kind  # type: ignore[valid-type]
+    option = typer.Option(
+        *flags,
+        help=(field.description or "") + (" [required]" if required else _default_note(default)),
+        show_default=False,
+        callback=trust if name == "trust_remote_code" else None,
     )
-    annotation = (list[kind] if several else kind) | (NoneType if not required else kind)  # type: ignore[valid-type]
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[annotation, info],
+        annotation=Annotated[annotation if required else annotation | None, option],
     )
 
 
-def _shown(default: Any, required: bool, several: bool) -> str:
-    if required:
-        return " [required]"
-    if default is None or default in ((), {}, ""):
+def _default_note(default: Any) -> str:
+    if default is None or default is False or default in ((), {}, ""):
         return ""
-    if isinstance(default, bool):
-        return " [default: yes]" if default else ""
-    return f" [default: {' '.join(map(str, default)) if several and isinstance(default, tuple) else default}]"
+    if default is True:
+        return " [default: yes]"
+    return f" [default: {' '.join(map(str, default)) if isinstance(default, tuple) else default}]"
 
 
-def _plain(annotation: Any) -> tuple[Any, bool]:
+def _option_type(annotation: Any) -> tuple[Any, bool]:
     """The type an option is read as, and whether it takes several values."""
-    origin = get_origin(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _plain(get_args(annotation)[0])
+        return _option_type(arguments[0])
     if origin in (Union, UnionType):
-        kinds = [_plain(part) for part in get_args(annotation) if part is not NoneType]
-        plain = {kind for kind, _ in kinds}
-        return (plain.pop() if len(plain) == 1 else float if plain == {int, float} else str), any(
-            many for _, many in kinds
-        )
+        choices = [_option_type(argument) for argument in arguments if argument is not NoneType]
+        kinds = {kind for kind, _ in choices}
+        several = any(many for _, many in choices)
+        if len(kinds) == 1:
+            return kinds.pop(), several
+        return float if kinds == {int, float} else str, several
     if origin is Literal:
-        return type(get_args(annotation)[0]), False
+        return type(arguments[0]), False
     if origin is dict:
         return str, True  # key=value
     if origin in (tuple, list):
-        return _plain(get_args(annotation)[0])[0], True
+        return _option_type(arguments[0])[0], True
     return (annotation if annotation in SIMPLE else str), False
