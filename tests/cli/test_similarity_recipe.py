@@ -15,7 +15,7 @@ from headwise.engine._steps import tasks as tasks_of
 from headwise.engine._study import run_recipe, validate
 from headwise.errors import HeadwiseError
 from headwise.store._loading import load
-from headwise.studies import SIMILARITY as similarity
+from headwise.studies import SIMILARITY
 from headwise.studies._mean_d import read_dissociation
 from headwise.studies._specialization import study as specialization
 from headwise.studies._trained import place_of
@@ -64,8 +64,8 @@ def asked(folder: Path, **changes: Any) -> dict[str, Any]:
 
 def cells(folder: Path, recipe: dict[str, Any]) -> list[str]:
     """The folders of a study's results, which are named by what decides them."""
-    read, _ = validate(similarity, recipe, folder, folder / "none")
-    return [task["folder"] for task, _ in tasks_of(similarity.cells(read))]
+    read, _ = validate(SIMILARITY, recipe, folder, folder / "none")
+    return [task["folder"] for task, _ in tasks_of(SIMILARITY.cells(read))]
 
 
 def places(folder: Path, method: str, seed: int) -> list[Path]:
@@ -77,7 +77,7 @@ def test_models_and_d_come_from_the_runs_of_other_studies(runs: Path, tmp_path: 
     (alone,), (together,) = places(runs, "single-task", 1), places(runs, "multi-task", 1)
     chosen = {"dissociation": str(runs / "five"), "dissociation_model": "other"}
     recipe = asked(runs, **chosen)
-    found = run_recipe(similarity, recipe, tmp_path / "run", jobs=0, quiet=True)
+    found = run_recipe(SIMILARITY, recipe, tmp_path / "run", jobs=0, quiet=True)
     pairs = found.table("similarity-pairs").set_index(["task", "other"])
     every = load(runs / "five").table("pairs-all")
     for a, b in (("mood", "animal"), ("mood", "third"), ("animal", "third")):  # by hand, over the two seeds
@@ -114,7 +114,7 @@ def planned(run: engine.Run) -> list[Path]:
 def test_what_a_run_lacks_or_has_twice_is_named_before_any_work(runs: Path, tmp_path: Path) -> None:
     def says(message: str, recipe: dict[str, Any]) -> None:
         with pytest.raises(RecipeError, match=message):
-            validate(similarity, recipe, runs, tmp_path / "run")
+            validate(SIMILARITY, recipe, runs, tmp_path / "run")
 
     says(
         r"trained: .*2 trainings by the method single-task, which differ in seed \(0, 1\): .*where.seed",
@@ -229,7 +229,7 @@ def test_the_published_recipe_reads_the_published_d(
     with pytest.raises(
         RecipeError, match=r"^dissociation: .*pairs-mean.csv has no D of the pair mood and animal$"
     ):
-        validate(similarity, data, place, tmp_path / "run")
+        validate(SIMILARITY, data, place, tmp_path / "run")
     shown = pd.read_csv(place / "pairs.csv", comment="#")
     names = list(dict.fromkeys([*shown["task"], *shown["other"]]))
     found = read_dissociation(place / data["dissociation"], names, data["dissociation_model"])
