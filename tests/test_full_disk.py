@@ -1,4 +1,4 @@
-"""A disk that is full: whatever is written, the error names the folder and the space needed, and the files that were there stay."""
+"""A disk that is full: whatever is written, the error names the folder, and the files that were there stay."""
 
 import subprocess
 import sys
@@ -74,11 +74,10 @@ def test_what_does_not_fit_is_told_and_leaves_nothing(full_disk: Path, what: str
         (full_disk / name).write_text("before")
     with pytest.raises(
         NoSpace,
-        match=rf"^no space left in {full_disk}: (at least )?\d+(\.\d)? (kB|bytes) are needed there, and [48]",
+        match=rf"^no space left in {full_disk}: [48]",
     ) as told:
         write(full_disk / name)
     assert "\n" not in str(told.value)
-    assert told.value.needed > 4096
     assert {path.name for path in full_disk.iterdir()} == {"filler", *([name] if name else [])}
     if name:
         assert (full_disk / name).read_text() == "before"
@@ -112,7 +111,6 @@ def test_the_report_and_the_export_of_a_study(
         said = capsys.readouterr().err
         assert end.value.code == 2
         assert f"no space left in {full_disk}: " in said
-        assert " are needed there, and " in said
         assert said.count("\n") == 1
         assert {path.name for path in full_disk.iterdir()} == left
 

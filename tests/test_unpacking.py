@@ -146,7 +146,7 @@ def test_messages_keep_their_beginning_and_their_end() -> None:
     short = "a message that says what is wrong"
     assert bounded(short) == str(HeadwiseError(short)) == short
     long = f"the file is wrong: {'x' * 789_000}; fix the row"
-    for error in (HeadwiseError(long), MissingExtra(long, "data"), NoSpace(Path("/tmp"), 0, long)):
+    for error in (HeadwiseError(long), MissingExtra(long, "data"), NoSpace(Path("/tmp"), long)):
         said = str(error)
         assert len(said) < 4100
         assert "the file is wrong: xxx" in said

@@ -1,4 +1,4 @@
-"""Files have one mode, whoever writes them; a full disk is reported with its folder and the space needed; --json is nothing but JSON."""
+"""Files have one mode, whoever writes them; a full disk is reported with its folder; --json is nothing but JSON."""
 
 import json
 import os
@@ -49,23 +49,19 @@ def test_every_file_has_the_mode_that_the_umask_says(tmp_path: Path, umask: int)
     assert {path.name for path in files if path.stat().st_mode & 0o777 != 0o666 & ~umask} == set()
 
 
-def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_with_the_folder(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "headwise.engine._study._check_size", lambda run, cells, needed: 100.0
     )  # else it is refused beforehand
     large = torch.nn.Linear(1000, 1000)  # 4 MB
-    with pytest.raises(
-        NoSpace, match=rf"no space left in {small_disk}/c: 4\.0 MB are needed there, and 1\.0 MB are free"
-    ):
+    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/c: 1\.0 MB are free"):
         Checkpoint(small_disk / "c", 0).save({"model": large})
     assert not list((small_disk / "c").iterdir())
     big = toy.model([toy.task()])
     big.encoder.embeddings.word_embeddings = torch.nn.Embedding(20_000, 32)  # 2.6 MB
-    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/m: 2\.\d MB are needed there"):
+    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/m: "):
         big.save(small_disk / "m")
-    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}: 3\.0 MB are needed"):
+    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}: "):
         write_text(small_disk / "long.txt", "x" * 3_000_000)
     with (
         pytest.raises(NoSpace, match=rf"no space left in {small_disk}/whole: "),
@@ -78,7 +74,6 @@ def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(
     assert board.failed == 1
     cell = next(iter(headwise.engine.open(small_disk / "run").cells()))
     assert "no space left in" in cell["error"]
-    assert "3.0 MB are needed there" in cell["error"]
     assert issubclass(NoSpace, headwise.HeadwiseError)
 
 
@@ -88,9 +83,7 @@ def test_a_recording_that_does_not_fit_is_refused_before_it_begins(small_disk: P
         [("good cat",)] * 9000, np.zeros(9000, np.int64), "classes"
     )  # 9000 × 2 × 4 × 8 × 2 bytes
     encoder = Encoder.of(toy.encoder(), toy.tokenizer())
-    with pytest.raises(
-        NoSpace, match=rf"no space left in {small_disk}/r.*: at least 1\.2 MB are needed there"
-    ):
+    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/r.*: "):
         record(encoder, texts, small_disk / "r", hidden=False, quiet=True)
     assert [path.name for path in (small_disk / "r").iterdir()] == ["recording.json"]
 

@@ -102,7 +102,7 @@ def test_a_full_disk_costs_time_only(
     cache: Path, monkeypatch: pytest.MonkeyPatch, wordpiece: Tokenizer
 ) -> None:
     def full(*given: object) -> None:
-        raise NoSpace(cache, 10, "no space left")
+        raise NoSpace(cache, "no space left")
 
     monkeypatch.setattr(kept, "save_tensors", full)
     assert len(encode(made(kept.LEAST), wordpiece, 8)) == kept.LEAST

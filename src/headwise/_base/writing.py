@@ -1,4 +1,4 @@
-"""Writing files: all with one mode, and an error that names the folder and the space needed when the disk is full."""
+"""Writing files: all with one mode, and an error that names the folder when the disk is full."""
 
 import errno
 import io
@@ -7,14 +7,16 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_IMODE, S_ISREG
 from typing import Any
 
 from headwise.errors import HeadwiseError
 
 ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
+PRIVATE = 0o600
 FULL = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "the disk quota is exhausted",
@@ -27,91 +29,76 @@ class NoSpace(HeadwiseError, OSError):
 
     Args:
         folder: where something was to be written.
-        needed: bytes it takes; 0: not known.
-        what: which limit was met.
-        least: whether it takes more than `needed`, nobody knows how much.
+        reason: which limit was met.
     """
 
-    def __init__(self, folder: Path, needed: int, what: str, least: bool = False) -> None:
-        self.folder, self.needed, self.what, self.least = folder, needed, what, least
-        disk = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
-        takes = f"{'at least ' * least}{readable(needed)} are needed there, and " if needed else ""
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder, self.reason = folder, reason
+        disk = folder.absolute()
+        while not disk.is_dir():
+            disk = disk.parent
         super().__init__(
-            f"{what} in {folder}: {takes}{readable(shutil.disk_usage(disk).free)} are free; "
+            f"{reason} in {folder}: {readable(shutil.disk_usage(disk).free)} are free; "
             "free some space or choose another folder, then rerun"
         )
 
 
-def mode() -> int:
-    """The mode of a file that anybody's `open` makes here: 0o666 less the umask."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return 0o666 & ~int(status.split("Umask:")[1].split()[0], 8)
-    except (OSError, IndexError, ValueError):  # not Linux: there it can be read only by setting it
-        umask = os.umask(0o022)
-        os.umask(umask)
-        return 0o666 & ~umask
-
-
 def settle(folder: Path, pattern: str = "*", since: float = 0.0) -> None:
-    """Gives the files of `folder` that match, and were written after the time `since`, the usual mode.
+    """Gives the files of `folder` that match, and were written after the time `since`, the mode that the umask says.
 
     safetensors writes for the owner's eyes alone, whatever the umask says.
     """
-    usual = mode()
+    private = []
     for file in folder.rglob(pattern):
         stat = file.lstat()
-        if (
-            file.is_file()
-            and not file.is_symlink()
-            and stat.st_mtime >= since
-            and stat.st_mode & 0o777 != usual
-        ):
-            file.chmod(usual)
+        if S_ISREG(stat.st_mode) and S_IMODE(stat.st_mode) == PRIVATE and stat.st_mtime >= since:
+            private.append(file)
+    if private:
+        mode = _usual_mode(folder)
+        for file in private:
+            file.chmod(mode)
+
+
+def _usual_mode(folder: Path) -> int:
+    """The mode of a file that anybody's `open` makes in a folder."""
+    file = folder / f"{ASIDE}{secrets.token_hex(4)}"
+    file.touch()
+    try:
+        return S_IMODE(file.stat().st_mode)
+    finally:
+        file.unlink()
 
 
 @contextmanager
-def room_in(folder: str | Path, needed: int | Callable[[], int] = 0, least: bool = False) -> Iterator[None]:
-    """Around whatever writes into `folder`: a full disk becomes a `NoSpace`.
-
-    Args:
-        folder: where the files go; it need not exist yet.
-        needed: bytes that are written in the block, or a function that says so, which is asked only if they do not fit.
-        least: whether these are only the bytes known so far.
-    """
+def room_in(folder: str | Path) -> Iterator[None]:
+    """Around whatever writes into `folder`, which need not exist yet: a full disk becomes a `NoSpace`."""
     try:
         yield
     except Exception as error:
-        found = no_space(error, Path(folder), needed, least)
-        if found is None:
+        disk_error = no_space(error, Path(folder))
+        if disk_error is None:
             raise
-        raise found from error
+        raise disk_error from error
 
 
 @contextmanager
-def saving(folder: str | Path, weights: Iterable[Any] = ()) -> Iterator[None]:
-    """Around the saving of a model with these weights into `folder`: `room_in` it, and its files get the usual mode."""
+def saving(folder: str | Path) -> Iterator[None]:
+    """Around the saving of a model into `folder`: `room_in` it, and its files get the usual mode."""
     began = time.time() - 2  # clocks of file systems are coarse
-    with room_in(folder, lambda: tensor_bytes(weights)):
+    with room_in(folder):
         yield
     settle(Path(folder), "*.safetensors", began)
 
 
-def no_space(
-    error: BaseException, folder: Path, needed: int | Callable[[], int] = 0, least: bool = False
-) -> NoSpace | None:
+def no_space(error: BaseException, folder: Path) -> NoSpace | None:
     """The error as `NoSpace`, if that is what it comes from; of two nested folders, the outer one is named."""
     if isinstance(error, NoSpace):
-        known = needed() if callable(needed) else needed
-        return NoSpace(
-            folder, max(known, error.needed), error.what, least if known >= error.needed else error.least
-        )
-    number = error.errno if isinstance(error, OSError) else None
-    if number not in FULL:  # Rust's libraries say it in words alone
-        number = next((known for known in FULL if f"(os error {known})" in str(error)), None)
-    if number is None:
-        return None
-    return NoSpace(folder, needed() if callable(needed) else needed, FULL[number], least)
+        return NoSpace(folder, error.reason)
+    for number, reason in FULL.items():
+        # Rust's libraries say it in words alone
+        if (isinstance(error, OSError) and error.errno == number) or f"(os error {number})" in str(error):
+            return NoSpace(folder, reason)
+    return None
 
 
 def make_folder(folder: str | Path) -> Path:
@@ -126,14 +113,13 @@ def make_folder(folder: str | Path) -> Path:
 
 
 @contextmanager
-def whole_file(path: str | Path, needed: int = 0) -> Iterator[Path]:
+def whole_file(path: str | Path) -> Iterator[Path]:
     """Gives a name beside `path` to write to, with its suffix; when the block ends well, that file becomes `path` in one rename.
 
     If the block raises, nothing of it is left, and what was at `path` stays. A device or a pipe is written to as it is.
 
     Args:
         path: where the file will be.
-        needed: bytes it takes; 0: estimated from those written before the disk was full.
 
     Raises:
         HeadwiseError: `path` is a folder.
@@ -143,19 +129,17 @@ def whole_file(path: str | Path, needed: int = 0) -> Iterator[Path]:
     if path.is_dir():
         raise HeadwiseError(f"{path} is a folder: give the name of a file")
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
-    special = target.exists() and not target.is_file()
-    aside = (
-        target if special else target.with_name(f"{ASIDE}{os.getpid()}-{secrets.token_hex(4)}-{target.name}")
-    )
-    written = 0
-    with room_in(path.parent, lambda: needed or written, least=not needed):
+    if target.exists() and not target.is_file():
+        aside = target
+    else:
+        aside = target.with_name(f"{ASIDE}{os.getpid()}-{secrets.token_hex(4)}-{target.name}")
+    with room_in(path.parent):
         try:
             yield aside
-            if not special:
+            if aside != target:
                 os.replace(aside, target)
         finally:
-            if not special and aside.is_file():
-                written = aside.stat().st_size
+            if aside != target and aside.is_file():
                 aside.unlink()
 
 
@@ -177,7 +161,7 @@ def write_bytes(path: str | Path, content: bytes, durable: bool = False) -> None
     Raises:
         NoSpace: it does not fit.
     """
-    with whole_file(path, len(content)) as aside, open(aside, "wb") as file:
+    with whole_file(path) as aside, open(aside, "wb") as file:
         file.write(content)
         if durable:
             file.flush()
@@ -186,21 +170,13 @@ def write_bytes(path: str | Path, content: bytes, durable: bool = False) -> None
 
 def readable(size: float) -> str:
     """Bytes as people read them: "820 kB", "3.2 GB"."""
-    units = ["bytes", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1000
-        del units[0]
-    return f"{size:.1f} {units[0]}" if units[0] != "bytes" and size < 100 else f"{size:.0f} {units[0]}"
-
-
-def size_of(folder: Path) -> int:
-    """Bytes in all files of a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def tensor_bytes(tensors: Iterable[Any]) -> int:
-    """Bytes of tensors or arrays."""
-    return sum(int(tensor.nbytes) for tensor in tensors)
+    unit = "bytes"
+    for larger_unit in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger_unit
+    digits = 1 if size < 100 and unit != "bytes" else 0
+    return f"{size:.{digits}f} {unit}"
 
 
 def save_tensors(
@@ -218,6 +194,10 @@ def save_tensors(
         from safetensors.numpy import save_file
 
     path = Path(path)
-    with room_in(path.parent, tensor_bytes(tensors.values())):
+    with room_in(path.parent):
+        path.touch()
+        mode = S_IMODE(
+            path.stat().st_mode
+        )  # as the umask says; safetensors writes for the owner's eyes alone
         save_file(dict(tensors), path, metadata)
-        path.chmod(mode())
+        path.chmod(mode)

@@ -88,7 +88,7 @@ def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     plan = Plan()
     there = {entry.name for entry in os.scandir(run / "results")}
     try:
-        with room_in(run, lambda: plan.size), open(aside, "wb") as file, remembering_files():
+        with room_in(run), open(aside, "wb") as file, remembering_files():
             for task, expected in tasks(cells):
                 plan.megabytes += expected if task["folder"] not in there else 0.0
                 task["files"] = _listed(run, task["files"])

@@ -18,7 +18,7 @@ from headwise._base.command import carrying_out
 from headwise._base.memory import release_gpu
 from headwise._base.names import legible
 from headwise._base.progress import reporting
-from headwise._base.writing import no_space, size_of
+from headwise._base.writing import no_space
 from headwise.engine._plan import check_files
 from headwise.engine._steps import Task, label, resolve, typed
 from headwise.store import (
@@ -140,9 +140,8 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         }
         write_sealed(aside / PROVENANCE, record)
     except (Exception, SystemExit) as error:
-        written = size_of(aside) if aside.is_dir() else 0
         shutil.rmtree(aside, ignore_errors=True)
-        failed = _failed(run, task, no_space(error, run, written) or error, time.perf_counter() - clock)
+        failed = _failed(run, task, no_space(error, run) or error, time.perf_counter() - clock)
         return None, failed | _on_gpu(peak_memory())  # it took at least this much
     finally:
         _current = None
@@ -170,8 +169,7 @@ def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]
     except OSError as error:
         for task, _, aside, outcome in group:
             if not (run / "results" / task["folder"]).is_dir():
-                written = size_of(aside) if aside.is_dir() else 0
-                outcome.update(_failed(run, task, no_space(error, run, written) or error, outcome["seconds"]))
+                outcome.update(_failed(run, task, no_space(error, run) or error, outcome["seconds"]))
                 shutil.rmtree(aside, ignore_errors=True)
     for task, lock, _, outcome in group:
         if outcome["state"] == "done":

@@ -78,7 +78,7 @@ def export_task(
     plain.eval()
 
     def write(place: Path) -> dict[str, Any]:
-        with saving(place, plain.state_dict().values()):
+        with saving(place):
             plain.save_pretrained(place)
             model.tokenizer.save_pretrained(place)
         return {}

@@ -180,7 +180,7 @@ class MultiTaskModel(nn.Module):
         if self.save_encoder == self.encoder.save_pretrained:  # a method may have one of its own
             check_savable(self.encoder)
         removed = {"removed": cut} if (cut := cuts_of_model(self.encoder)) else {}
-        with saving(folder, self.state_dict().values()):
+        with saving(folder):
             self.save_encoder(folder / "encoder")
             self.tokenizer.save_pretrained(folder / "encoder")
         for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):

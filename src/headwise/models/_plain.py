@@ -126,7 +126,7 @@ class TaskModel(nn.Module):
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes what `save` does into an empty folder, without the manifest, whose fields it returns."""
         removed = {"removed": cut} if (cut := cuts_of_model(self.encoder)) else {}
-        with saving(folder, self.encoder.state_dict().values()):
+        with saving(folder):
             self.encoder.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         tasks = [task.to_json() for task in self.tasks.values()]

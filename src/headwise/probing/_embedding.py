@@ -225,7 +225,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         """Writes all files into an empty folder; returns the fields of the manifest."""
         check_savable(self.model)
         removed: dict[str, Any] = {"removed": cut} if (cut := cuts_of_model(self.model)) else {}
-        with saving(folder, self.model.state_dict().values()):
+        with saving(folder):
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         heads = json.loads(self.head_set.to_json())

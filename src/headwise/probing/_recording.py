@@ -187,7 +187,7 @@ class _OnDisk:
         empty = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
         with open(file, "r+b") as handle:
             if sys.platform == "linux":
-                with room_in(file.parent.parent, empty.nbytes):
+                with room_in(file.parent.parent):
                     os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
             self._map = mmap.mmap(handle.fileno(), 0)
         self.values: NDArray[Any] = np.frombuffer(self._map, dtype, offset=empty.offset).reshape(shape)

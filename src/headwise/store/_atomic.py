@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.parsing import parse_json
-from headwise._base.writing import ASIDE, room_in, settle, size_of, write_bytes
+from headwise._base.writing import ASIDE, room_in, settle, write_bytes
 from headwise.errors import HeadwiseError
 
 
@@ -26,14 +26,12 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
     """
     target = Path(target)
     aside = target.parent / f"{ASIDE}{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    written = 0
-    with room_in(target, lambda: written, least=True):  # what was written before the disk was full
+    with room_in(target):
         try:
             aside.mkdir(parents=True)
             yield aside
             publish((aside, target))
         finally:
-            written = size_of(aside) if aside.is_dir() else 0
             shutil.rmtree(aside, ignore_errors=True)  # gone already if it was renamed
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from headwise._base.parsing import whole_number
-from headwise._base.writing import ASIDE, room_in, save_tensors, tensor_bytes
+from headwise._base.writing import ASIDE, room_in, save_tensors
 from headwise.errors import HeadwiseError
 from headwise.store._atomic import atomic_folder, checksum, read_sealed, write_sealed
 from headwise.store._trees import Flat, flatten, unflatten
@@ -83,7 +83,7 @@ class Checkpoint:
         )
         saved = self._saved()
         target = self.folder / f"{int(saved[-1].name) + 1 if saved else 0:08d}"
-        with room_in(self.folder, tensor_bytes(tensors.values())), atomic_folder(target) as aside:
+        with room_in(self.folder), atomic_folder(target) as aside:
             save_tensors(tensors, aside / TENSORS)
             write_sealed(aside / STATE, {"tree": tree, "sha256": checksum(aside / TENSORS)})
         for old in saved[:-1]:

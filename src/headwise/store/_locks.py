@@ -1,4 +1,8 @@
-"""Who computes what just now: one locked file per running cell, which also tells how far it is."""
+"""Who computes what just now: one locked file per running cell, which also tells how far it is.
+
+Not by filelock: it cannot read who holds a lock without permission to write, fails on storage that refuses locks (ENOLCK, ENOTSUP), and
+leaves a file behind for every cell. A killed process's lock is free at once with either.
+"""
 
 import errno
 import fcntl
@@ -15,9 +19,8 @@ class Lock:
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
-        self._guard = (
-            threading.Lock()
-        )  # a write after the release could land in whatever file got the number next
+        # a write after the release could land in whatever file got the number next
+        self._guard = threading.Lock()
         self._held = True
 
     def write(self, status: dict[str, Any]) -> None:
@@ -61,17 +64,17 @@ def acquire(path: Path) -> Lock | None:
 
 def running(folder: Path, name: str = "*") -> dict[str, dict[str, Any]]:
     """Name to status of the locks in `folder` that some process holds; needs no permission to write."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(path for path in folder.glob(name) if path.is_file()) if folder.is_dir() else ():
+    statuses: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob(name)):
         try:
             with open(path, "rb") as file:
                 raw = file.read()
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             continue
         except BlockingIOError:
             try:
-                found[path.name] = json.loads(raw or b"{}")
-            except ValueError:
-                found[path.name] = {}  # read in the middle of a write
-    return found
+                statuses[path.name] = json.loads(raw or b"{}")
+            except ValueError:  # read in the middle of a write
+                statuses[path.name] = {}
+    return statuses

@@ -77,7 +77,7 @@ def keep_texts(texts: Iterable[Text], count: int) -> Sequence[Text]:
         return list(texts)
     files: list[Any] = []
     begins: list[NDArray[np.int64]] = []
-    with room_in(tempfile.gettempdir(), lambda: sum(int(begin.max()) for begin in begins)):
+    with room_in(tempfile.gettempdir()):
         for number, text in enumerate(texts):
             if not files:
                 files = [tempfile.TemporaryFile() for _ in text]  # noqa: SIM115  a map of it lasts as long as the texts do

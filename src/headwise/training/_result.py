@@ -104,7 +104,7 @@ class TrainingResult(Described):
                 model.save(place / name)
             for name in TABLES:
                 table: pd.DataFrame = getattr(self, name)
-                with room_in(place, int(table.memory_usage(deep=True).sum())):
+                with room_in(place):
                     table.to_parquet(place / f"{name}.parquet", index=False)
             record = {"description": self.description, "heads": to_json(self.heads)}
             write_text(place / TRAINING_FILE, json.dumps(record, indent=1) + "\n")

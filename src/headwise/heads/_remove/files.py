@@ -58,7 +58,7 @@ def save_removed(
     facts = cuts_of_model(model)
 
     def write(place: Path) -> dict[str, Any]:
-        with saving(place, model.parameters()):
+        with saving(place):
             if facts:
                 _write_config(model.config, place)
                 if model.can_generate():

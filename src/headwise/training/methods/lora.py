@@ -131,7 +131,7 @@ def _save(encoder: Any, folder: Path) -> None:
     base = {
         name.replace(".base_layer.", "."): value for name, value in weights.items() if "lora_" not in name
     }
-    with saving(folder, base.values()):
+    with saving(folder):
         encoder.save_pretrained(folder, state_dict=base)
     save_tensors(
         {name: value.contiguous().cpu() for name, value in weights.items() if "lora_" in name}, folder / FILE
