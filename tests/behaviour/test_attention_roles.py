@@ -57,7 +57,7 @@ def slow(
     role: str, maps: np.ndarray[Any, Any], asks: list[int], tokens: list[int], rows: list[list[int]]
 ) -> float:
     """A role of one head on one text: maps (queries, keys)."""
-    if ROLES[role].said.startswith("share of attention on") and role.split("-")[0] in (
+    if ROLES[role].definition.startswith("share of attention on") and role.split("-")[0] in (
         "previous",
         "duplicate",
         "induction",
@@ -209,11 +209,11 @@ def test_what_cannot_be_is_said() -> None:
 
 @pytest.mark.parametrize("examples", [1, 20])
 def test_without_texts_the_grammar_writes_some_and_it_is_said(examples: int) -> None:
-    from headwise.behaviour._given import given_texts
+    from headwise.behaviour._sources import texts_of
 
-    found = given_texts(None, examples, 0)
+    found = texts_of(None, examples, 0)
     assert len(found) == len(set(found)) == examples
-    assert found == given_texts(None, examples, 0) != given_texts(None, examples, 1)
+    assert found == texts_of(None, examples, 0) != texts_of(None, examples, 1)
     commonest = [word for word, _ in Counter(" ".join(found).split()).most_common(45)]
     known = word_tokenizer([*LANGUAGE, *commonest], "<s>")
     read = hw.roles(build("gpt2"), known, roles=["self"], examples=examples, quiet=True).attrs["texts"]

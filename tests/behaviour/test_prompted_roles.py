@@ -26,14 +26,14 @@ def projection(model: Any, layer: int) -> Any:
 
 
 def test_prompts_have_the_papers_form_and_the_same_answers_in_another_order() -> None:
-    for right, wrong, answer in prompts(PAIRS, 4, 6, 0):
-        shown = [block.split("\nA:") for block in right.split("\n\n")]
-        mixed = [block.split("\nA:") for block in wrong.split("\n\n")]
+    for prompt in prompts(PAIRS, 4, 6, 0):
+        shown = [block.split("\nA:") for block in prompt.right.split("\n\n")]
+        mixed = [block.split("\nA:") for block in prompt.wrong.split("\n\n")]
         known = dict(PAIRS)
         assert all(known[question.removeprefix("Q: ")] == given.strip() for question, given in shown[:-1])
         assert [one[0] for one in shown] == [one[0] for one in mixed]
         assert sorted(one[1] for one in shown) == sorted(one[1] for one in mixed)
-        assert known[shown[-1][0].removeprefix("Q: ")] == answer
+        assert known[shown[-1][0].removeprefix("Q: ")] == prompt.answer
     with pytest.raises(HeadwiseError, match="needs 9 pairs or more, and there are 8"):
         prompts(PAIRS, 8, 1, 0)
 
@@ -66,16 +66,20 @@ def test_function_vectors_are_those_of_one_pass_per_head(family: str) -> None:
         return logits.double().softmax(-1)
 
     outputs = []
-    for right, _, _ in asked:
-        run(right)
+    for prompt in asked:
+        run(prompt.right)
         outputs.append(torch.stack([kept[0], kept[1]]))
     mean = torch.stack(outputs).mean(0).view(2, 4, 8)
     for layer in range(2):
         for head in range(4):
             change = []
-            for _, wrong, answer in asked:
-                (token,) = words(answer, add_special_tokens=False)["input_ids"]
-                change.append(float(run(wrong, (layer, head, mean[layer, head]))[token] - run(wrong)[token]))
+            for prompt in asked:
+                (token,) = words(prompt.answer, add_special_tokens=False)["input_ids"]
+                change.append(
+                    float(
+                        run(prompt.wrong, (layer, head, mean[layer, head]))[token] - run(prompt.wrong)[token]
+                    )
+                )
             assert float(found[0, layer, head]) == pytest.approx(np.mean(change), abs=1e-6)
 
 

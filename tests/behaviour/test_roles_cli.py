@@ -56,8 +56,7 @@ def test_the_verb_prints_keeps_and_finds_again(folder: Path, tmp_path: Path) -> 
 
 def test_heads_that_do_nothing_are_not_called_strong() -> None:
     """A role in which every head scores 0, as retrieval in a model that never copies the needle."""
-    from headwise.behaviour._section import _findings
-    from headwise.behaviour._tables import strongest
+    from headwise.behaviour._head_roles import findings, strongest_table
 
     values = np.zeros((2, 2, 3))
     values[1, 1] = [0.1, -0.2, 0.4]
@@ -65,11 +64,11 @@ def test_heads_that_do_nothing_are_not_called_strong() -> None:
     found = xr.DataArray(
         values, dims=("role", "layer", "head"), coords={"role": ["retrieval", "induction"], "chance": chance}
     )
-    table = strongest(found, 4)
+    table = strongest_table(found, 4)
     assert list(table.columns) == ["role", "chance", "strongest head", "2nd head", "3rd head", "4th head"]
     assert table.iloc[:, 2:].to_numpy().tolist() == [["-"] * 4, ["1.2 0.40", "1.0 0.10", "-", "-"]]
     best = {role: hw.top_heads(found.sel(role=role), n=1, by="signed") for role in ("retrieval", "induction")}
-    assert "No head scores above 0 for retrieval." in _findings(found, best)
+    assert "No head scores above 0 for retrieval." in findings(found, best)
 
 
 def test_the_report_shows_saved_roles(folder: Path, tmp_path: Path) -> None:

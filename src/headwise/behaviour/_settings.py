@@ -1,4 +1,4 @@
-"""What heads do: the table of roles, and what `headwise.roles` can be told; declared once, without torch."""
+"""The table of roles, and the settings of `headwise.roles`; without torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,14 @@ class Role:
     """One thing that a head may do.
 
     Attributes:
-        family: what it is measured by: "attention", "weights", "logits", "answers" (function vectors) or "retrieval".
-        read: what the model reads for it: "random" (repeated random tokens), "text", "pairs", "needles", "documents", or "" for nothing.
-        said: its definition, in one line.
+        family: what it is measured by; "answers" are function vectors.
+        read: what the model reads for it; "random" are repeated random tokens.
+        definition: in one line.
     """
 
     family: Literal["attention", "weights", "logits", "answers", "retrieval"]
     read: Literal["random", "text", "pairs", "needles", "documents", ""]
-    said: str
+    definition: str
 
 
 SINK = 0.3  # attention to the first token above which a query counts as sunk
@@ -78,7 +78,8 @@ ROLES: dict[str, Role] = {
     "function-vector": Role(
         "answers",
         "pairs",
-        "change of p(answer) when the output at the last token of prompts with shuffled answers becomes its mean over correct prompts",
+        "change of p(answer) when the output at the last token of prompts with shuffled answers becomes its "
+        "mean over correct prompts",
     ),
     "retrieval": Role(
         "retrieval",
@@ -102,8 +103,8 @@ class Roles(Opening):
     roles: tuple[str, ...] = option((), "Which roles; default: all.")
     texts: Any = option(
         None,
-        "Texts: a file with one text per line, or a table with a column sentence; in Python also a list. Default: sentences of the embedded "
-        "grammar, which are synthetic.",
+        "Texts: a file with one text per line, or a table with a column sentence; in Python also a list. "
+        "Default: sentences of the embedded grammar, which are synthetic.",
     )
     examples: int = option(64, "At most this many texts.", ge=1)
     max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
@@ -112,11 +113,13 @@ class Roles(Opening):
     window: int = option(5, "Tokens on either side of the query that count as local.", ge=1)
     exclude_first: bool = option(
         False,
-        "Leave attention to the first token out of previous-token, duplicate-token and induction (TransformerLens: `exclude_bos`).",
+        "Leave attention to the first token out of previous-token, duplicate-token and induction "
+        "(TransformerLens: `exclude_bos`).",
     )
     exclude_current: bool = option(
         False,
-        "Leave attention to the query itself out of previous-token, duplicate-token and induction (TransformerLens: `exclude_current_token`).",
+        "Leave attention to the query itself out of previous-token, duplicate-token and induction "
+        "(TransformerLens: `exclude_current_token`).",
     )
     pairs: Any = option(
         None,
@@ -127,13 +130,15 @@ class Roles(Opening):
     prompts: int = option(16, "Prompts for function vectors, correct ones and shuffled ones.", ge=2)
     needles: Any = option(
         None,
-        "Prompts for retrieval: a table with columns context, needle (a part of the context) and question; in Python also a list of such "
-        "rows. Default: random tokens among random tokens, whose beginning is repeated.",
+        "Prompts for retrieval: a table with columns context, needle (a part of the context) and question; "
+        "in Python also a list of such rows. Default: random tokens among random tokens, whose beginning is "
+        "repeated.",
     )
     documents: Any = option(
         None,
-        "Prompts for query-retrieval: a table (JSON) with columns documents (a list), query, and gold (the document's number, from 0); in "
-        "Python also a list of such rows. Default: documents of random tokens, and some tokens of one as the query.",
+        "Prompts for query-retrieval: a table (JSON) with columns documents (a list), query, and gold (the "
+        "document's number, from 0); in Python also a list of such rows. Default: documents of random "
+        "tokens, and some tokens of one as the query.",
     )
     batch_size: int = option(8, "Texts per batch; the result does not depend on it.", ge=1, decides=False)
     seed: int = SEED
@@ -142,7 +147,7 @@ class Roles(Opening):
 
     @field_validator("roles")
     @classmethod
-    def _known(cls, roles: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_roles(cls, roles: tuple[str, ...]) -> tuple[str, ...]:
         for role in roles:
             if role not in ROLES:
                 raise ValueError(
@@ -151,6 +156,6 @@ class Roles(Opening):
         return roles
 
     @property
-    def asked(self) -> list[str]:
-        """The roles that are asked for, in the order of the table."""
+    def names(self) -> list[str]:
+        """The roles that are measured, in the order of the table."""
         return [role for role in ROLES if not self.roles or role in self.roles]

@@ -15,7 +15,7 @@ LOADERS: dict[str, str] = {
     "multi-task": "headwise.training._files:load_folder",
     "task-model": "headwise.training._files:load_task_model",
     "single-task": "headwise.training._files:load_several",
-    "roles": "headwise.behaviour._files:load_folder",
+    "roles": "headwise.behaviour._head_roles:load_folder",
     "steering": "headwise.steering._result:load_folder",
     "harness-evaluation": "headwise.harness._result:load_folder",
     "scores": "headwise.scoring._files:load_folder",

@@ -107,7 +107,7 @@ def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
         for _ in range(config.draws)
     ]
     # seeds apart: not the sequences on which the heads were found
-    rows = torch.tensor(reader.random(config.held_out, config.repeated, seed=out.seed + 1000)).to(
+    rows = torch.tensor(reader.repeated_rows(config.held_out, config.repeated, seed=out.seed + 1000)).to(
         reader.device
     )
     start = len(reader.before) + config.repeated
