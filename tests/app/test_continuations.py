@@ -28,7 +28,9 @@ HEADS = [(0, 1), (1, 2)]
 def steering(strength: float = 2.0, dim: int = 8) -> Steering:
     generator = torch.Generator().manual_seed(1)
     vectors = {place: torch.randn(dim, generator=generator) for place in HEADS}
-    table = pd.DataFrame({"split": "test", "strength": [0.0, 2.0, 5.0], "effect": [0.0, 1.0, 2.0]})
+    table = pd.DataFrame(
+        {"split": "test", "strength": [0.0, 2.0, 5.0], "effect": [0.0, 1.0, 2.0], "note": ""}
+    )
     heads = pd.DataFrame([{"layer": layer, "head": head, "validation": 1.0} for layer, head in HEADS])
     return Steering(table, heads, vectors, strength, {"task": "weather", "target": "fine", "model": "small"})
 

@@ -73,7 +73,9 @@ def continuing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     vectors = {(1, 2): torch.randn(8), (2, 0): torch.randn(8)}
-    table = pd.DataFrame({"split": "test", "strength": [0.0, 2.0, 5.0], "effect": [0.0, 1.0, 2.0]})
+    table = pd.DataFrame(
+        {"split": "test", "strength": [0.0, 2.0, 5.0], "effect": [0.0, 1.0, 2.0], "note": ""}
+    )
     heads = pd.DataFrame({"layer": [1, 2], "head": [2, 0]})
     Steering(table, heads, vectors, 2.0, {"task": "mood", "target": "pleasant", "model": "small"}).save(
         folder / "steering"

@@ -90,7 +90,12 @@ def steering(strength: float = 2.0) -> Steering:
     torch.manual_seed(1)
     heads = pd.DataFrame([{"layer": 0, "head": 1}])
     return Steering(
-        pd.DataFrame({"strength": [0.0]}), heads, {(0, 1): torch.randn(8)}, strength, {"task": "x"}, []
+        pd.DataFrame({"strength": [0.0], "note": ""}),
+        heads,
+        {(0, 1): torch.randn(8)},
+        strength,
+        {"task": "x"},
+        [],
     )
 
 

@@ -16,7 +16,7 @@ from headwise.harness._result import HarnessResult
 from headwise.report import read, write_figures
 from headwise.scoring._files import keep_scores
 from headwise.sections import Section
-from headwise.steering import Steering, _section as steering
+from headwise.steering import Steering
 from pictures import assert_drawn
 
 FACTS = {
@@ -44,7 +44,9 @@ def steered(low: float, high: float, strength: float = 5.0, pairs: bool = True) 
                 "effect_high": high + 1,
             }
             row |= change | {"kl": 0.25 * number, "kl_low": 0.1 * number, "kl_high": 0.4 * number}
-            rows.append(row | ({"accuracy": 0.5 + 0.25 * number} if pairs else {}) | {"examples": 80})
+            rows.append(
+                row | ({"accuracy": 0.5 + 0.25 * number} if pairs else {}) | {"examples": 80, "note": ""}
+            )
     heads = pd.DataFrame(
         {
             "layer": [7, 3],
@@ -106,15 +108,15 @@ def test_a_saved_steering_is_shown(tmp_path: Path) -> None:
     ],
 )
 def test_steering_is_worded_by_its_interval(low: float, high: float, said: str, unsaid: str) -> None:
-    first = steering.findings(steered(low, high))[0]
+    first = steered(low, high).section().findings[0]
     assert said in first
     assert unsaid not in first
-    on_the_page(steering.section(steered(low, high)))  # a figure without intervals can be drawn
+    on_the_page(steered(low, high).section())  # a figure without intervals can be drawn
 
 
 def test_a_steering_that_found_no_strength_says_so() -> None:
     found = steered(0.5, 3.5, strength=0.0, pairs=False)
-    first, second = steering.findings(found)[:2]
+    first, second = found.section().findings[:2]
     assert first == (
         "No strength raised the lead of true statements over the others in log p within the limit of 1 nats per token on the validation split."
     )

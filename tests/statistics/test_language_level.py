@@ -12,8 +12,8 @@ from headwise.harness._pairing import summary
 from headwise.heads import HeadSet
 from headwise.lesions._intervals import mean_interval, resample_counts
 from headwise.models._decoders.output import SavedTask
-from headwise.steering._measuring import Judged
 from headwise.steering._settings import Steer
+from headwise.steering._strengths import Judged
 from headwise.studies._induction import Induction
 from headwise.studies._roles_study import summary as of_lesion
 

@@ -1,4 +1,5 @@
-"""From finding to use: heads that tell statements apart, steered towards one kind of statement (inference-time intervention)."""
+"""From finding to use: heads that tell statements apart, steered towards one kind of statement
+(inference-time intervention)."""
 
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,8 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.steering._intervention import steer as steer
     from headwise.steering._result import Steering as Steering
-    from headwise.steering._settings import Steer as Steer
+
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.steering._settings import Steer
 
 __getattr__, __all__ = lazily(__name__)

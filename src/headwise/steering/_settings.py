@@ -19,7 +19,8 @@ class Steer(Resampling, Opening):
     )
     directions: Literal["mean", "probe"] = option(
         "mean",
-        "Direction of a head: mean output on the target class minus that on the others (mean), or its probe's weights.",
+        "Direction of a head: mean output on the target class minus that on the others (mean), or its "
+        "probe's weights.",
     )
     strengths: tuple[Annotated[float, Field(gt=0)], ...] = option(
         (1.0, 2.0, 5.0, 10.0, 15.0, 20.0),
@@ -28,7 +29,8 @@ class Steer(Resampling, Opening):
     )
     max_kl: float = option(
         1.0,
-        "Do not choose a strength whose KL divergence from the intact model exceeds this many nats per token.",
+        "Do not choose a strength whose KL divergence from the intact model exceeds this many nats per "
+        "token.",
         gt=0,
     )
     bake: bool = option(True, "With --out, also save the steered model, if its family allows it.")

@@ -1,7 +1,7 @@
-"""What steering does to a language model: what it prefers, and how far it is from the intact model, example by example."""
+"""What each strength of steering does to a language model: what it prefers, and how far it is from the intact
+model, example by example."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ class Judged:
     """One split under every strength, 0 first.
 
     Attributes:
-        values: (strengths, examples). Pairs: log p(good) − log p(bad). Statements: mean log p of their tokens.
+        values: (strengths, examples). Pairs: log p(good) − log p(bad). Statements: mean log p of their
+            tokens.
         kl: (strengths, examples) mean over tokens of KL(intact ‖ steered), in nats.
         of_target: (examples,) which statements are of the target class; None for pairs.
     """
@@ -44,38 +45,43 @@ class Judged:
         return [np.flatnonzero(self.of_target), np.flatnonzero(~self.of_target)]
 
     def table(self, strengths: Sequence[float], settings: Steer) -> pd.DataFrame:
-        """Effect, its change from the intact model, and KL by strength, with intervals over examples; why the effect has none.
+        """Effect, its change from the intact model, and KL by strength, with intervals over examples; why the
+        effect has none.
 
-        The effect is a mean over pairs, or the target's mean minus that of the others. Accuracy is the share of pairs whose good sentence
-        is preferred, with its exact interval.
+        The effect is a mean over pairs, or the target's mean minus that of the others. Accuracy is the share
+        of pairs whose good sentence is preferred, with its exact interval.
         """
         n, strata = self.values.shape[1], self.strata
         counts = np.zeros((settings.bootstrap, n))
         for number, rows in enumerate(strata):
             counts[:, rows] = resample_counts(len(rows), settings.bootstrap, settings.seed + number)
-        contrast = [(rows, sign) for rows, sign in zip(strata, (1.0, -1.0), strict=False)]
-        everywhere = [(rows, len(rows) / n) for rows in strata]
-        columns: dict[str, Any] = {"strength": list(strengths)}
+        contrast = list(zip(strata, (1.0, -1.0), strict=False))
+        mean = [(rows, len(rows) / n) for rows in strata]
+        table = pd.DataFrame({"strength": list(strengths)})
         for name, values, weights in (
             ("effect", self.values, contrast),
             ("change", self.values - self.values[:1], contrast),
-            ("kl", self.kl, everywhere),
+            ("kl", self.kl, mean),
         ):
-            columns[name] = sum(weight * values[:, rows].mean(1) for rows, weight in weights)
-            low, high = mean_interval(values, counts, settings.level, strata=weights)
-            columns |= {f"{name}_low": low, f"{name}_high": high}
+            table[name] = sum(weight * values[:, rows].mean(1) for rows, weight in weights)
+            table[f"{name}_low"], table[f"{name}_high"] = mean_interval(
+                values, counts, settings.level, strata=weights
+            )
         if self.of_target is None:
             preferred = (self.values > 0).sum(1)
-            bounds = [share_interval(int(number), n, settings.level) for number in preferred]
-            low, high = np.array(bounds if settings.bootstrap else np.full((len(bounds), 2), np.nan)).T
-            columns |= {"accuracy": preferred / n, "accuracy_low": low, "accuracy_high": high}
-        draws = sum(sign * counts[:, rows] @ self.values[:, rows].T / len(rows) for rows, sign in contrast)
-        reasons = (
-            why_none(each, settings.level, examples=min(map(len, strata))) for each in np.asarray(draws).T
+            table["accuracy"] = preferred / n
+            bounds = np.full((len(preferred), 2), np.nan)
+            if settings.bootstrap:
+                bounds[:] = [share_interval(int(number), n, settings.level) for number in preferred]
+            table["accuracy_low"], table["accuracy_high"] = bounds.T
+        table["examples"] = n
+        draws: Any = sum(
+            sign * counts[:, rows] @ self.values[:, rows].T / len(rows) for rows, sign in contrast
         )
-        return pd.DataFrame(
-            {**columns, "examples": n, "note": [f"no interval: {why}" if why else "" for why in reasons]}
-        )
+        smallest = min(map(len, strata))
+        reasons = [why_none(of_strength, settings.level, examples=smallest) for of_strength in draws.T]
+        table["note"] = [f"no interval: {reason}" if reason else "" for reason in reasons]
+        return table
 
 
 def judge(
@@ -106,12 +112,12 @@ def judge(
         for batch in track(plan, "steering", quiet=settings.quiet):
             batch = batch.to(model.device)
             rows = batch.index.cpu().numpy()
-            intact = None
+            intact = steered = _log_p(model, name, batch)
             for number, strength in enumerate(strengths):
-                with heads.steered(vectors, strength) if strength else nullcontext():
-                    found = _log_p(model, name, batch)
-                intact = found if intact is None else intact
-                values[number][rows], kl[number][rows] = _by_example(model, name, batch, intact, found)
+                if strength:
+                    with heads.steered(vectors, strength):
+                        steered = _log_p(model, name, batch)
+                values[number, rows], kl[number, rows] = _by_example(model, name, batch, intact, steered)
     return Judged(values, kl, of_target)
 
 
@@ -125,20 +131,24 @@ def _log_p(model: TaskModel, name: str, batch: Any) -> Tensor:
 
 
 def _by_example(
-    model: TaskModel, name: str, batch: Any, intact: Tensor, found: Tensor
+    model: TaskModel, name: str, batch: Any, intact: Tensor, steered: Tensor
 ) -> tuple[Array, Array]:
+    """What `Judged` holds of a batch and one strength: values and KL, both (examples,)."""
     kind = model.tasks[name].kind
     gold = gold_tokens(kind, batch)
     counted = gold != IGNORED
     row = torch.arange(len(gold), device=gold.device)[:, None].expand_as(gold)[counted]  # (predicted,)
 
-    def summed(of_token: Tensor) -> Tensor:
+    def sum_by_row(of_token: Tensor) -> Tensor:
         return of_token.new_zeros(len(gold), dtype=torch.float64).index_add(0, row, of_token.double())
 
-    log_p = summed(found.gather(1, gold[counted][:, None])[:, 0])  # (rows,)
-    tokens = sum_by_example(counted.sum(1).double(), batch).clamp(min=1)  # (n,)
-    kl = sum_by_example(summed((intact.exp() * (intact - found)).sum(-1)), batch) / tokens
+    log_p = sum_by_row(steered.gather(1, gold[counted][:, None])[:, 0])  # (rows,)
+    tokens = sum_by_example(counted.sum(1).double(), batch).clamp(min=1)  # (examples,)
+    divergence = (intact.exp() * (intact - steered)).sum(-1)
+    kl = sum_by_example(sum_by_row(divergence), batch) / tokens
     if KINDS[kind].reads == "pair":
         good, bad = log_p.view(-1, 2).unbind(1)
-        return (good - bad).cpu().numpy(), kl.cpu().numpy()
-    return (sum_by_example(log_p, batch) / tokens).cpu().numpy(), kl.cpu().numpy()
+        values = good - bad
+    else:
+        values = sum_by_example(log_p, batch) / tokens
+    return values.cpu().numpy(), kl.cpu().numpy()
