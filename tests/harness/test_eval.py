@@ -17,7 +17,7 @@ from headwise.cli import app
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.harness import Evaluate, _running as running, run_harness
 from headwise.harness._pairing import paired, summary
-from headwise.harness._running import changing
+from headwise.harness._running import described_change
 from headwise.steering import Steering
 from words import LANGUAGE, word_tokenizer
 
@@ -118,7 +118,7 @@ def test_files_say_what_is_changed(tmp_path: Path) -> None:
         ("gates", "gates.npy"),
         ("steer", "steered"),
     ):
-        _, change = changing(Evaluate(**{name: str(tmp_path / file)}))
+        _, change = described_change(Evaluate(**{name: str(tmp_path / file)}))
         own = hw.Heads(plain)
         with torch.no_grad(), change(own):
             found = plain(ids).logits

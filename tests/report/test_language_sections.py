@@ -11,8 +11,7 @@ import xarray as xr
 from test_sections import block, on_the_page
 
 from headwise._base.sentences import NO_INTERVAL, NOT_SHOWN
-from headwise.harness import _section as harness
-from headwise.harness._result import HarnessResult
+from headwise.harness import HarnessResult
 from headwise.report import read, write_figures
 from headwise.scoring._files import keep_scores
 from headwise.sections import Section
@@ -166,7 +165,7 @@ def evaluated(rows: list[tuple[str, float, float, float, float]]) -> HarnessResu
                 "changed": changed,
                 "difference": changed - intact,
             }
-            | {"low": low, "high": high, "examples": 100}
+            | {"low": low, "high": high, "examples": 100, "note": ""}
             for task, intact, changed, low, high in rows
         ]
     )
@@ -217,6 +216,6 @@ def test_an_evaluation_without_metrics_says_so() -> None:
     empty.table = pd.DataFrame(
         columns=["task", "filter", "metric", "intact", "changed", "difference", "low", "high", "examples"]
     )
-    section: Section = harness.section(empty)
+    section: Section = empty.section()
     assert section.findings[0].startswith("No metric of these tasks has a value per example")
     on_the_page(section)

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.harness._result import HarnessResult as HarnessResult
     from headwise.harness._running import run_harness as run_harness
-    from headwise.harness._settings import Evaluate as Evaluate
+
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.harness._result import HarnessResult
+    from headwise.harness._settings import Evaluate
 
 __getattr__, __all__ = lazily(__name__)
