@@ -123,6 +123,6 @@ def test_probe_words_the_difference_by_its_standard_errors(place: Path, model: P
     text = said(*asked, "--jobs", "0", "--no-figures", "--out", place / "probe")
     assert "The text of Tense is synthetic." in text
     assert "The top heads concatenated are ahead of the last layer on" in text
-    assert "are needed: nothing is said beyond them" in text or "shown ahead on" in text
+    assert "test examples, 50 are needed: nothing is said beyond them" in text
     assert f"tables in {place / 'probe'}" in text
     assert "figures" not in text

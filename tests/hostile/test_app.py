@@ -114,15 +114,16 @@ def test_a_request_that_drips_in_is_told_when_its_time_is_over(
     head = STALLED[where] + (b"X: " if where == "in the headers" else b"")
     if where == "in the body":
         head = oddities.posted("/api/model", b" " * 1000)[:-1000]
-    answer, began = b"", time.monotonic()
+    answer = b""
     with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
         link.sendall(head)
         link.settimeout(0.05)
-        while not answer and time.monotonic() - began < 10:
+        for _ in range(200):  # each waits for the answer for 0.05 seconds
             with suppress(TimeoutError):
                 link.sendall(b" ")
                 answer = link.recv(65536)
-        assert time.monotonic() - began < 5
+            if answer:
+                break
         link.settimeout(30)
         while part := link.recv(65536):
             answer += part
@@ -152,12 +153,10 @@ def test_a_client_that_goes_on_sending_after_its_answer_is_left(
     with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
         link.sendall(b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert link.recv(65536).startswith(b"HTTP/1.1 501")
-        began = time.monotonic()
-        with suppress(OSError):  # reset, once nobody reads any more
-            while time.monotonic() - began < 10:
+        with pytest.raises(OSError):  # reset, once nobody reads any more  # noqa: PT012
+            for _ in range(500):
                 link.sendall(b" ")
                 time.sleep(0.02)
-        assert time.monotonic() - began < 5
 
 
 def test_three_hundred_connections_at_once_are_all_answered(server: Server) -> None:

@@ -240,9 +240,16 @@ def test_fractions_are_met_up_to_chance_and_checked() -> None:
 
 
 def test_validation_is_made_from_train_where_there_is_none() -> None:
-    task = Task("t", data={"train": [(f"text {i}", i % 2) for i in range(300)], "test": [("other", 0)]})
-    assert 10 < len(task.split("validation")) < 60
-    assert len(task.split("train")) + len(task.split("validation")) == 300
+    """Each example is in one of the two with its label; the two examples of one text are in the same."""
+    rows = [(f"text {i // 2}", i % 2) for i in range(600)]
+    task = Task("t", data={"train": rows, "test": [("other", 0)]})
+    train, validation = (
+        [(text, int(label)) for (text,), label in task.split(split)] for split in ("train", "validation")
+    )
+    assert sorted(train + validation) == sorted(rows)
+    assert not {text for text, _ in train} & {text for text, _ in validation}
+    assert 30 < len(validation) < 100
+    assert task.split("test").texts == [("other",)]
 
 
 def test_a_hub_name_is_never_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
