@@ -27,7 +27,8 @@ test-all: $(READY) lint types  # the slow tests too: everything but browsers and
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not simulation'
 
 statistics: $(READY)  # 2,000 simulated studies of every interval and p; prints their levels and writes the table of docs/statistics.md
-	HEADWISE_SIMULATIONS=2000 HEADWISE_STATISTICS=write OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -p no:cacheprovider tests/statistics
+	HEADWISE_SIMULATIONS=2000 HEADWISE_STATISTICS=write OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -p no:cacheprovider tests/statistics/test_*_level.py
+	$(BIN)/pytest -n 0 -p no:cacheprovider tests/statistics/test_page.py  # what was written is the page's
 
 mutants: $(READY)  # the mutation score: 20 random mutants a room; MUTANTS="lesions --number 40 --seed 7" for others
 	$(BIN)/python tests/mutants/running.py $(MUTANTS)
