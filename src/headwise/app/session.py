@@ -27,8 +27,10 @@ from headwise.app.language import (
 from headwise.app.values import MAX_TEXT, check_number, check_share, check_text, check_whole
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.models import MultiTaskModel, TaskModel, as_trained, reading
+from headwise.models import MultiTaskModel, TaskModel, as_trained, open_model, reading
+from headwise.scoring import score, top_heads
 from headwise.steering import Steering
+from headwise.store import load, manifest
 from headwise.tasks import KINDS, METRICS, Task, batches, metric_label
 
 MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
@@ -267,8 +269,6 @@ class Session:
 
     def top(self, name: Any, fraction: Any) -> list[list[int]]:
         """The top heads of a task, by gate-gradient on a sample of its training data (computed once)."""
-        from headwise.scoring import score, top_heads
-
         share, task = check_share("fraction", fraction), self._task(name)
         with self.lock:
             if name not in self._scores:
@@ -345,9 +345,6 @@ def open_session(source: str | Path, tasks: Sequence[Task] = (), steer: str | Pa
     Raises:
         HeadwiseError: it cannot be opened, or has no head that could answer; the steering belongs to another model.
     """
-    from headwise.models import open_model
-    from headwise.store import load, manifest
-
     path = Path(source)
     steering = None if steer is None else load(steer)
     if (

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
+    from headwise.sections._cells import Table as Table
     from headwise.sections._section import (
         Chart as Chart,
         Described as Described,
         Effect as Effect,
         HeadMaps as HeadMaps,
         Section as Section,
-        Table as Table,
     )
 
 if TYPE_CHECKING:  # for other rooms, not for users

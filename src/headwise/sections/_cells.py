@@ -6,13 +6,24 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from headwise.sections._section import Table
+from headwise import tasks
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SIGNIFICANT, LEAST, MOST = 3, 1, 4  # digits of a column's largest value; its decimals, at least and at most
 NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. `name` is its file name among those for papers; one of `detail` is left out where room is short, in a terminal."""
+
+    name: str
+    title: str
+    frame: "pd.DataFrame"
+    caption: str = ""
+    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,25 +37,19 @@ class Column:
 
 def shown_columns(table: Table) -> list[Column]:
     """A table as people read it: metrics by their names, the two ends of an interval as one column, columns that say nothing left out."""
-    from headwise.tasks import metric_label
-
-    frame = (
-        table.frame.assign(metric=table.frame["metric"].map(metric_label))
-        if "metric" in table.frame
-        else table.frame
-    )
+    frame = table.frame
+    if "metric" in frame:
+        frame = frame.assign(metric=frame["metric"].map(tasks.metric_label))
     names = [str(name) for name in frame.columns]
-    by_name = {name: _column(name, frame.iloc[:, place]) for place, name in enumerate(names)}
+    columns = {name: _column(name, frame.iloc[:, index]) for index, name in enumerate(names)}
     for name in names:
         stem = name.removesuffix("low")
-        if stem != name and f"{stem}high" in by_name:
-            by_name[name] = _interval(by_name[name], by_name.pop(f"{stem}high"), stem)
-    spoken = [
-        column
-        for column in by_name.values()
-        if not len(frame) or any(cell not in ("", NOTHING) for cell in column.cells)
-    ]
-    return spoken or list(by_name.values())
+        if stem != name and f"{stem}high" in columns:
+            columns[name] = _interval(columns[name], columns.pop(f"{stem}high"), stem)
+    if len(frame):
+        filled = [column for column in columns.values() if not {*column.cells} <= {"", NOTHING}]
+        return filled or list(columns.values())
+    return list(columns.values())
 
 
 def shown_rows(shown: list[Column]) -> list[tuple[str, ...]]:
@@ -54,15 +59,15 @@ def shown_rows(shown: list[Column]) -> list[tuple[str, ...]]:
 
 def _column(heading: str, values: "pd.Series[Any]") -> Column:
     digits = decimals(values)
-    words = not all(
-        isinstance(value, Real) and not isinstance(value, bool) for value in values if value is not None
-    )
+    kinds: set[Any] = {type(value) for value in values if value is not None}
+    words = not all(issubclass(kind, Real) and kind is not bool for kind in kinds)
     return Column(heading, [cell(value, digits) for value in values], words)
 
 
 def _interval(low: Column, high: Column, stem: str) -> Column:
-    ends = zip(low.cells, high.cells, strict=True)
-    spans = [f"{one} to {other}" if NOTHING not in (one, other) else NOTHING for one, other in ends]
+    spans = []
+    for start, end in zip(low.cells, high.cells, strict=True):
+        spans.append(NOTHING if NOTHING in (start, end) else f"{start} to {end}")
     return replace(low, heading=f"{stem.rstrip('_ ')} interval".strip(), cells=spans)
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from headwise import tasks
+
 
 def judged_by(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
     """By which metrics tasks were judged, and where their texts were cut: "Metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens."."""
-    from headwise.tasks import metric_label
-
-    labels = {task: metric_label(metric) for task, metric in metrics.items()}
+    labels = {task: tasks.metric_label(metric) for task, metric in metrics.items()}
     if len(labels) > 1 and len(set(labels.values())) == 1:
         metric = next(iter(labels.values()))
     else:
@@ -23,17 +23,17 @@ def judged_by(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
 def intact_note(facts: Mapping[Hashable, Any]) -> str:
     """How good the intact model is on what was scored, by the attributes of scores: "Intact model: sst2 91.2 %, mrpc 68.4 % (at chance).";
     empty for scores that do not say it."""
-    from headwise.tasks import METRICS
-
-    shown = []
-    for name, values in facts.get("performance", {}).items():
+    scores = []
+    for name, performance in facts.get("performance", {}).items():
         metric = facts["metrics"][name]
-        value = f"{100 * values[metric]:.1f} %" if METRICS[metric].share else f"{values[metric]:.4g}"
-        shown.append(f"{name} {value}{' (at chance)' if name in facts.get('at_chance', {}) else ''}")
-    return f" Intact model: {', '.join(shown)}." if shown else ""
+        score = f"{performance[metric]:.4g}"
+        if tasks.METRICS[metric].share:
+            score = f"{100 * performance[metric]:.1f} %"
+        scores.append(f"{name} {score}{' (at chance)' * (name in facts.get('at_chance', {}))}")
+    return f" Intact model: {', '.join(scores)}." if scores else ""
 
 
-def held_out_note(tasks: Iterable[str]) -> str:
+def held_out_note(names: Iterable[str]) -> str:
     """A sentence that names the tasks judged on a tenth of train; empty where there is none."""
-    names = ", ".join(tasks)
-    return f" Judged on a tenth of train, not on the validation split (held_out): {names}." if names else ""
+    listed = ", ".join(names)
+    return f" Judged on a tenth of train, not on the validation split (held_out): {listed}." if listed else ""

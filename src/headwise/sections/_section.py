@@ -4,21 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headwise import figures
+from headwise.sections._cells import Table
+from headwise.sections._notebook import html
+from headwise.sections._terminal import text
+
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table. `name` is its file name among those for papers; one of `detail` is left out where room is short, in a terminal."""
-
-    name: str
-    title: str
-    frame: "pd.DataFrame"
-    caption: str = ""
-    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,10 +53,8 @@ class HeadMaps:
 
     def draw(self) -> "Figure":
         """The maps for a paper; the page has its own, which answer to the mouse."""
-        from headwise.figures import heatmaps
-
         values = self.values.transpose("task", "layer", "head")
-        return heatmaps(
+        return figures.heatmaps(
             values, chosen=self.chosen, legend=self.measure, effects=self.effects, effect=self.effect
         )
 
@@ -114,18 +105,19 @@ class Section:
 
     def to_dict(self) -> dict[str, Any]:
         """What machines read: the tables with all their digits, and the further values."""
-        tables = {table.name: table.frame.to_dict("records") for table in self.tables}
-        said = {"title": self.title, "findings": list(self.findings), "notes": list(self.notes)}
-        return {**said, "tables": tables, "settings": dict(self.settings), **self.values}
+        return {
+            "title": self.title,
+            "findings": list(self.findings),
+            "notes": list(self.notes),
+            "tables": {table.name: table.frame.to_dict("records") for table in self.tables},
+            "settings": dict(self.settings),
+            **self.values,
+        }
 
     def __repr__(self) -> str:
-        from headwise.sections._terminal import text
-
         return text(self)
 
     def _repr_html_(self) -> str:
-        from headwise.sections._notebook import html
-
         return html(self)
 
 
