@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import cache, wraps
+from itertools import chain
 from numbers import Number
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, overload
 
@@ -32,6 +33,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from headwise._base.datapaths import DataPath as DataPath, placed as placed
+from headwise._base.least import least_resamples
 from headwise._base.names import as_fraction, cut, one_spelling
 from headwise.errors import HeadwiseError
 
@@ -49,13 +51,12 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    @field_validator(
-        "precision", "dtype", mode="before", check_fields=False
-    )  # of whichever settings have them
+    # of whichever settings have them
+    @field_validator("precision", "dtype", mode="before", check_fields=False)
     @classmethod
-    def _spelt(cls, given: Any, info: ValidationInfo) -> Any:
+    def _respell(cls, value: Any, info: ValidationInfo) -> Any:
         """Precisions and data types by any of their usual names."""
-        return one_spelling(given, _literals(cls.model_fields[str(info.field_name)].annotation))
+        return one_spelling(value, _literals(cls.model_fields[str(info.field_name)].annotation))
 
     def decides(self) -> dict[str, Any]:
         """The settings that decide a result, by name: what a result's key holds."""
@@ -63,12 +64,8 @@ class Settings(BaseModel):
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from their defaults, by name."""
-        fields = type(self).model_fields
-        return {
-            name: getattr(self, name)
-            for name, field in fields.items()
-            if getattr(self, name) != field.get_default()
-        }
+        defaults = {name: field.get_default() for name, field in type(self).model_fields.items()}
+        return {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
 
     def given(self) -> dict[str, Any]:
         """The settings that were given, by name; the others have their defaults."""
@@ -95,9 +92,10 @@ class Settings(BaseModel):
 
 def _literals(annotation: Any) -> list[Any]:
     """The values that an annotation allows by name."""
-    return [
-        value for one in get_args(annotation) for value in ([one] if isinstance(one, str) else _literals(one))
-    ]
+    names: list[Any] = []
+    for argument in get_args(annotation):
+        names += [argument] if isinstance(argument, str) else _literals(argument)
+    return names
 
 
 @cache
@@ -112,18 +110,21 @@ class Exact(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain(cls, given: Any) -> Any:
+    def _plain(cls, values: Any) -> Any:
         """Lists as tuples, which JSON has not, and numbers of NumPy as Python's."""
-        if not isinstance(given, dict):
-            return given
-        return {
-            name: tuple(v)
-            if isinstance(v, list)
-            else v.item()
-            if isinstance(v, Number) and hasattr(v, "item")
-            else v
-            for name, v in given.items()
-        }
+        return (
+            {name: _plain_value(value) for name, value in values.items()}
+            if isinstance(values, dict)
+            else values
+        )
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, Number) and hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 def option(
@@ -148,23 +149,17 @@ def option(
         decides: whether the result depends on it; batch sizes of evaluations, devices and progress bars do not decide.
         bounds: of pydantic's `Field`: gt, ge, lt, le, min_length, ...
     """
-    extra: Any = {
-        "headwise": {
-            "flag": flag,
-            "short": short,
-            "also": also,
-            "live": live,
-            "decides": decides and not live,
-        }
-    }
-    return Field(default, description=help, json_schema_extra=extra, exclude=live or None, **bounds)
+    notes: Any = {"flag": flag, "short": short, "also": also, "live": live, "decides": decides and not live}
+    return Field(
+        default, description=help, json_schema_extra={"headwise": notes}, exclude=live or None, **bounds
+    )
 
 
 def marks(field: FieldInfo) -> dict[str, Any]:
     """What `option` noted of a field beside type, default and help."""
     extra = field.json_schema_extra
-    noted: Any = extra.get("headwise", {}) if isinstance(extra, dict) else {}
-    return {"flag": "", "short": "", "also": "", "live": False, "decides": True, **noted}
+    notes: Any = extra.get("headwise", {}) if isinstance(extra, dict) else {}
+    return {"flag": "", "short": "", "also": "", "live": False, "decides": True, **notes}
 
 
 # Settings of many operations; each says which of them it has.
@@ -196,6 +191,28 @@ class Opening(Settings):
     trust_remote_code: bool = TRUST
 
 
+class Resampling(Settings):
+    """Intervals by bootstrap: part of the settings of every operation that has them."""
+
+    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
+    bootstrap: int = option(
+        1000,
+        "Bootstrap resamples for the intervals: 0 (no intervals), or at least 199 (95 %) or 999 (99 %).",
+        ge=0,
+    )
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _enough(cls, count: int, info: ValidationInfo) -> int:
+        level = info.data.get("level")  # None where it is wrong itself, which is said there
+        if level and 0 < count < least_resamples(level):
+            raise ValueError(
+                f"given {count}; intervals at {100 * level:g} % need {least_resamples(level)} resamples or more "
+                "(0: no intervals)"
+            )
+        return count
+
+
 @overload
 def operation(
     settings: Callable[P, S], subjects: None = None
@@ -218,78 +235,79 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
         signature = inspect.signature(function)
-        *places, last = signature.parameters.values()
+        *positional, last = signature.parameters.values()
+        names = [parameter.name for parameter in positional]
         if last.name != "settings":
             raise TypeError(
                 f"{function.__name__}: the last parameter of an operation is its settings, not {last.name!r}"
             )
 
         @wraps(function)
-        def call(*args: Any, **given: Any) -> R:
-            named = {place.name: given.pop(place.name) for place in places if place.name in given}
+        def call(*args: Any, **keywords: Any) -> R:
+            named = {name: keywords.pop(name) for name in names if name in keywords}
             try:
-                bound = inspect.Signature(places).bind(*args, **named)
+                bound = inspect.Signature(positional).bind(*args, **named)
             except TypeError as error:
-                raise HeadwiseError(
-                    f"{function.__name__}: {error}; it takes {', '.join(p.name for p in places)}"
-                ) from None
+                raise HeadwiseError(f"{function.__name__}: {error}; it takes {', '.join(names)}") from None
             bound.apply_defaults()
             with _outside_inference():
-                return function(*bound.args, settings=checked(settings, given))
+                return function(*bound.args, settings=checked(settings, keywords))
 
-        fields = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty
-                if field.is_required()
-                else field.get_default(call_default_factory=True),
-                annotation=field.annotation,
-            )
-            for name, field in settings.model_fields.items()
-        ]
-        call.__signature__ = signature.replace(parameters=[*places, *fields])  # type: ignore[attr-defined]
-        call.__doc__ = _documented(function.__doc__ or "", [place.name for place in places], settings)
+        options = [_keyword(name, field) for name, field in settings.model_fields.items()]
+        call.__signature__ = signature.replace(parameters=[*positional, *options])  # type: ignore[attr-defined]
+        call.__doc__ = _documented(function.__doc__ or "", names, settings)
         call.settings = settings  # type: ignore[attr-defined]
         return call
 
     return make
 
 
-def _outside_inference() -> Any:
-    """Ends torch's inference mode, which a caller need not leave for the operations that take gradients; torch is not imported for it."""
-    torch: Any = sys.modules.get("torch")
-    return (
-        torch.inference_mode(False)
-        if torch is not None and torch.is_inference_mode_enabled()
-        else nullcontext()
+def _keyword(name: str, field: FieldInfo) -> inspect.Parameter:
+    """A field as a keyword of a function."""
+    default = field.get_default(call_default_factory=True)
+    if field.is_required():
+        default = inspect.Parameter.empty
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.annotation
     )
 
 
-def checked(settings: type[Any], given: Mapping[str, Any]) -> Any:
-    """`given` as an instance of `settings`.
+def _outside_inference() -> Any:
+    """Ends torch's inference mode, which a caller need not leave for the operations that take gradients; torch is not imported for it."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return nullcontext()
+
+
+def checked(settings: type[Any], values: Mapping[str, Any]) -> Any:
+    """`values` as an instance of `settings`.
 
     Raises:
         HeadwiseError: one line for each name that is unknown and each value out of bounds.
     """
     try:
-        return settings(**given)
+        return settings(**values)
     except ValidationError as error:
         raise HeadwiseError("\n".join(mistakes(settings, error))) from None
 
 
 def mistakes(settings: type[BaseModel], error: ValidationError) -> list[str]:
     """One line for each thing that is wrong: where it is, what was given, what is allowed."""
-    found = error.errors(include_url=False)
-    within = {mistake["loc"][:i] for mistake in found for i in range(len(mistake["loc"]))}
-    # a list whose only entry is wrong is not also too short
-    return [
-        _explain(settings, one) for one in found if one["type"] != "too_short" or one["loc"] not in within
-    ]
+    errors = error.errors(include_url=False)
+    containers: set[Any] = set()
+    for mistake in errors:
+        containers.update(mistake["loc"][:depth] for depth in range(len(mistake["loc"])))
+    lines = []
+    for mistake in errors:
+        # a list whose only entry is wrong is not also too short
+        if mistake["type"] != "too_short" or mistake["loc"] not in containers:
+            lines.append(_explain(settings, mistake))
+    return lines
 
 
 def _explain(settings: type[BaseModel], mistake: Any) -> str:
-    where = ".".join(str(part) for part in mistake["loc"]) or "the settings"
+    where = ".".join(map(str, mistake["loc"])) or "the settings"
     message, kind = mistake["msg"], mistake["type"]
     if kind == "extra_forbidden":
         allowed = sorted(_keys(settings, mistake["loc"][:-1]))
@@ -300,34 +318,34 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
         return f"{where}: missing; it must be given"
     if kind == "value_error":
         return f"{where}: {message.removeprefix('Value error, ')}"
-    given = mistake["input"]
-    said = message.removeprefix("Input ").replace("should be", "must be", 1)
+    value = mistake["input"]
+    demand = message.removeprefix("Input ").replace("should be", "must be", 1)
     limits = mistake.get("ctx", {})
-    if 1 in (limits.get("lt"), limits.get("le")) and isinstance(given, int | float):
-        number = f"{given:g}" if isinstance(given, float) else cut(json.dumps(given))
-        return f"{where}: given {number}; {said}; {as_fraction(given)}"
-    expected = str(limits.get("expected", ""))
-    allowed = [word.strip("',") for word in expected.split()]
-    near = ["cuda"] if given == "gpu" and "cuda" in allowed else get_close_matches(str(given), allowed, n=1)
+    if 1 in (limits.get("lt"), limits.get("le")) and isinstance(value, int | float):
+        number = f"{value:g}" if isinstance(value, float) else cut(json.dumps(value))
+        return f"{where}: given {number}; {demand}; {as_fraction(value)}"
+    allowed = [word.strip("',") for word in str(limits.get("expected", "")).split()]
+    near = ["cuda"] if value == "gpu" and "cuda" in allowed else get_close_matches(str(value), allowed, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{where}: given {cut(json.dumps(given, default=str))} ({_type_name(given)}); {said}{hint}"
+    return f"{where}: given {cut(json.dumps(value, default=str))} ({_type_name(value)}); {demand}{hint}"
 
 
 def _keys(settings: type[BaseModel], path: Sequence[str | int]) -> set[str]:
     """The keys allowed in the table at `path`."""
-    models: list[type[BaseModel]] = [settings]
-    for part in path:
-        inner = [field for one in models for name, field in one.model_fields.items() if name == part]
-        models = [
-            found for field in inner for found in _models_in(field.annotation)
-        ] or models  # a list index, or a union's tag
-    return {name for one in models for name in one.model_fields}
+    tables: list[type[BaseModel]] = [settings]
+    for key in path:
+        inner: list[type[BaseModel]] = []
+        for table in tables:
+            if key in table.model_fields:
+                inner += _tables_in(table.model_fields[str(key)].annotation)
+        tables = inner or tables  # a list index, or a union's tag
+    return set(chain.from_iterable(table.model_fields for table in tables))
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def _tables_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for argument in get_args(annotation) for found in _models_in(argument)]
+    return list(chain.from_iterable(map(_tables_in, get_args(annotation))))
 
 
 def _type_name(value: Any) -> str:
@@ -344,12 +362,12 @@ def _type_name(value: Any) -> str:
 
 def _documented(text: str, subjects: Sequence[str], settings: type[BaseModel]) -> str:
     """The docstring with one line per setting at the end of its Args, and the usual subjects where it does not say its own."""
-    usual = [
-        f"{name}: {SUBJECTS[name]}" for name in subjects if name in SUBJECTS and f" {name}: " not in text
-    ]
-    lines = usual + [
-        f"{name}: {(field.description or '').rstrip()}" for name, field in settings.model_fields.items()
-    ]
+    lines = []
+    for name in subjects:
+        if name in SUBJECTS and f" {name}: " not in text:
+            lines.append(f"{name}: {SUBJECTS[name]}")
+    for name, field in settings.model_fields.items():
+        lines.append(f"{name}: {(field.description or '').rstrip()}")
     head, mark, tail = inspect.cleandoc(text).partition("\n\nReturns:")
     body = head if "\nArgs:\n" in head else f"{head}\n\nArgs:"
     return f"{body}\n" + "\n".join(f"    {line}" for line in lines) + mark + tail

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from headwise._base.resampling import Resampling
 from headwise._passes.settings import Reading
-from headwise.settings import OUT, option
+from headwise.settings import OUT, Resampling, option
 
 
 class Evaluating(Resampling, Reading):

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from headwise._base.resampling import Resampling
-from headwise.settings import HEADS, TOKENIZER, DataPath, Opening, option
+from headwise.settings import HEADS, TOKENIZER, DataPath, Opening, Resampling, option
 
 
 class Evaluate(Resampling, Opening):

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from headwise._base.least import MIN_DRAWS
-from headwise._base.resampling import Resampling
 from headwise.scoring import Estimation, Reading
-from headwise.settings import OUT, option
+from headwise.settings import OUT, Resampling, option
 
 HELD_OUT = "Held-out split on which lesions are evaluated."
 JUDGED = "At most this many held-out examples per task, drawn at random; default: all."

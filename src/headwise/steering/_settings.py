@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headwise._base.resampling import Resampling
-from headwise.settings import OUT, QUIET, SEED, TOKENIZER, Opening, option
+from headwise.settings import OUT, QUIET, SEED, TOKENIZER, Opening, Resampling, option
 
 
 class Steer(Resampling, Opening):
