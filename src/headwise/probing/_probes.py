@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base.names import file_name
-from headwise.engine import track
+from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.models import as_trained, length_of

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from headwise._base.parsing import read_json
+from headwise._base.progress import track
 from headwise._base.writing import make_folder, room_in
-from headwise.engine import track
 from headwise.errors import HeadwiseError
 from headwise.heads import twinned
 from headwise.models import read_examples

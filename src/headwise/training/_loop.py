@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.engine import track
+from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models import MultiTaskModel, TaskModel, memory, read_examples
