@@ -1,4 +1,5 @@
-"""CNM: tasks compared by how well their models' sentence vectors predict brain responses (Luo et al. 2022; appendix D)."""
+"""CNM: tasks compared by how well their models' sentence vectors predict brain responses (Luo et al. 2022;
+appendix D)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.io import loadmat
 
 from headwise._base.unpacking import check_zip
 from headwise.errors import HeadwiseError
@@ -27,8 +29,10 @@ class BrainData:
         responses: by participant, (stimuli, voxels or components).
         sentences: the texts; each belongs to one stimulus.
         stimulus_of: (sentences,) the row each sentence belongs to; one sentence per row in order if None.
-        groups: (stimuli,) rows of one group (a passage, say) are never split between training and test; each its own if None.
-        components: the columns are principal components, so they are weighted by their variance in the comparison.
+        groups: (stimuli,) rows of one group (a passage, say) are never split between training and test; each
+            its own if None.
+        components: the columns are principal components, so they are weighted by their variance in the
+            comparison.
     """
 
     stimuli: tuple[str, ...]
@@ -40,31 +44,36 @@ class BrainData:
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        for participant, rows in self.responses.items():
-            if rows.ndim != 2 or len(rows) != len(self.stimuli):
+        for participant, responses in self.responses.items():
+            if responses.ndim != 2 or len(responses) != len(self.stimuli):
                 raise HeadwiseError(
-                    f"the responses of {participant} have shape {rows.shape}; expected {len(self.stimuli)} rows, one per stimulus"
+                    f"the responses of {participant} have shape {responses.shape}; "
+                    f"expected {len(self.stimuli)} rows, one per stimulus"
                 )
-        where = self.rows_of_sentences()
-        if len(where) != len(self.sentences) or set(where.tolist()) != set(range(len(self.stimuli))):
+        rows = self.rows_of_sentences()
+        if len(rows) != len(self.sentences) or set(rows.tolist()) != set(range(len(self.stimuli))):
             raise HeadwiseError(
-                f"{len(self.sentences)} sentences do not cover the {len(self.stimuli)} stimuli: each needs at least one"
+                f"{len(self.sentences)} sentences do not cover the {len(self.stimuli)} stimuli: each needs "
+                "at least one"
             )
 
     def rows_of_sentences(self) -> Array:
         """(sentences,) the stimulus each sentence belongs to."""
-        return np.arange(len(self.sentences)) if self.stimulus_of is None else np.asarray(self.stimulus_of)
+        if self.stimulus_of is None:
+            return np.arange(len(self.sentences))
+        return np.asarray(self.stimulus_of)
 
     def stimulus_vectors(self, vectors: Array) -> Array:
         """(sentences, dim) → (stimuli, dim): the mean of each stimulus' sentences."""
-        where = self.rows_of_sentences()
+        rows = self.rows_of_sentences()
         total = np.zeros((len(self.stimuli), vectors.shape[1]))
-        np.add.at(total, where, vectors)
-        return total / np.bincount(where, minlength=len(self.stimuli))[:, None]
+        np.add.at(total, rows, vectors)
+        return total / np.bincount(rows, minlength=len(self.stimuli))[:, None]
 
 
 class Encoding(NamedTuple):
-    """How well each task's vectors predict one participant: `scores` (tasks, folds × voxels kept), `weights` of these columns."""
+    """How well each task's vectors predict one participant: `scores` (tasks, folds × voxels kept), `weights`
+    of these columns."""
 
     scores: Array
     weights: Array
@@ -82,9 +91,9 @@ def encoding_scores(
 ) -> dict[str, Encoding]:
     """Held-out correlation of predicted and measured responses, per participant, fold and voxel.
 
-    The strength is chosen per voxel by leave-one-out inside the training folds; so are the `voxels` most predictable ones (by
-    their mean inner score over all tasks, so that every task is judged on the same voxels and none is favoured).
-    Folds depend on the stimuli's names and the seed, not on their order.
+    The strength is chosen per voxel by leave-one-out inside the training folds; so are the `voxels` most
+    predictable ones (by their mean inner score over all tasks, so that every task is judged on the same
+    voxels and none is favoured). Folds depend on the stimuli's names and the seed, not on their order.
 
     Args:
         vectors: by task, (sentences, dim).
@@ -96,36 +105,33 @@ def encoding_scores(
         progress: wraps the iteration over participants (a progress bar).
     """
     features = {
-        task: data.stimulus_vectors(np.asarray(value, dtype=float)) for task, value in vectors.items()
+        task: data.stimulus_vectors(np.asarray(of_task, dtype=float)) for task, of_task in vectors.items()
     }
     fold_of = _folds(data, folds, seed)
-    out: dict[str, Encoding] = {}
+    encodings: dict[str, Encoding] = {}
     for participant in progress(list(data.responses)):
         responses = np.asarray(data.responses[participant], dtype=float)
-        responses = responses[
-            :, responses.std(0) > 0
-        ]  # empty voxels (outside the brain, or an empty last component) say nothing
+        # empty voxels (outside the brain, or an empty last component) say nothing
+        responses = responses[:, responses.std(0) > 0]
         scores, weights = [], []
         for fold in range(folds):
             train, test = fold_of != fold, fold_of == fold
             fits = {task: fit_ridge(x[train], responses[train], strengths) for task, x in features.items()}
             informative = np.mean([fit.inner for fit in fits.values()], axis=0)  # (voxels,)
-            kept = np.sort(np.argsort(-informative, kind="stable")[:voxels])
-            held_out = [
-                column_correlation(
-                    features[task][test] @ fit.weights[:, kept] + fit.intercept[kept],
-                    responses[test][:, kept],
-                )
-                for task, fit in fits.items()
-            ]
-            scores.append(np.stack(held_out))  # (tasks, kept)
-            weights.append(responses[train][:, kept].var(0) if data.components else np.ones(len(kept)))
-        out[participant] = Encoding(np.concatenate(scores, axis=1), np.concatenate(weights))
-    return out
+            best = np.sort(np.argsort(-informative, kind="stable")[:voxels])
+            correlations = []
+            for task, fit in fits.items():
+                predicted = features[task][test] @ fit.weights[:, best] + fit.intercept[best]
+                correlations.append(column_correlation(predicted, responses[test][:, best]))
+            scores.append(np.stack(correlations))  # (tasks, best)
+            weights.append(responses[train][:, best].var(0) if data.components else np.ones(len(best)))
+        encodings[participant] = Encoding(np.concatenate(scores, axis=1), np.concatenate(weights))
+    return encodings
 
 
 def cnm(vectors: Mapping[str, Array], data: BrainData, **settings: Any) -> xr.DataArray:
-    """Cognitive-neural mapping: the cosine between two tasks' vectors of per-voxel scores, averaged over participants.
+    """Cognitive-neural mapping: the cosine between two tasks' vectors of per-voxel scores, averaged over
+    participants.
 
     Args:
         vectors: by task, (sentences, dim) for `data.sentences`.
@@ -133,23 +139,25 @@ def cnm(vectors: Mapping[str, Array], data: BrainData, **settings: Any) -> xr.Da
         settings: of `encoding_scores`.
 
     Returns:
-        DataArray (task, other), 1 on the diagonal; attribute `mean_score` says how well each task predicts (0 is chance).
+        DataArray (task, other), 1 on the diagonal; attribute `mean_score` says how well each task predicts (0
+        is chance).
     """
     names = list(vectors)
     encodings = encoding_scores(vectors, data, **settings)
-    matrices = []
+    matrices, means = [], []
     for scores, weights in encodings.values():
+        means.append(np.average(scores, axis=1, weights=weights))
         rows = scores * np.sqrt(weights)
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         if (length == 0).any():
             raise HeadwiseError(
-                f"the vectors of {names[int((length == 0).argmax())]} predict nothing at all: they are constant"
+                f"the vectors of {names[int((length == 0).argmax())]} predict nothing at all: they are "
+                "constant"
             )
         rows = rows / length
         matrices.append(rows @ rows.T)
     mean_score = {
-        name: float(np.mean([np.average(e.scores[i], weights=e.weights) for e in encodings.values()]))
-        for i, name in enumerate(names)
+        name: float(np.mean(of_task)) for name, of_task in zip(names, np.transpose(means), strict=True)
     }
     return labelled(
         np.mean(matrices, axis=0), names, "CNM", participants=list(encodings), mean_score=mean_score
@@ -162,53 +170,51 @@ def read_pereira(
     """Reads the responses of Pereira et al. 2018, as published or reduced by principal components.
 
     Args:
-        path: a folder with one sub-folder per participant holding `data_{experiment}.mat` or `examples_{experiment}.mat`; or a
-            folder with `responses.npz`, `sentences.parquet` (concept, sentence) — its columns are principal components.
-        experiment: "180concepts_sentences" (needs `sentences`), "384sentences" or "243sentences" (the files hold the texts).
+        path: a folder with one sub-folder per participant holding `data_{experiment}.mat` or
+            `examples_{experiment}.mat`; or a folder with `responses.npz`, `sentences.parquet` (concept,
+            sentence) — its columns are principal components.
+        experiment: "180concepts_sentences" (needs `sentences`), "384sentences" or "243sentences" (the files
+            hold the texts).
         sentences: table (parquet or csv) with columns concept and sentence, for the concept experiment.
     """
     path = Path(path)
     if (path / "responses.npz").is_file():
         check_zip(path / "responses.npz")
         with np.load(path / "responses.npz", allow_pickle=False) as stored:
-            responses = {
-                str(name): rows
-                for name, rows in zip(stored["participants"], stored["responses"], strict=True)
-            }
-            concepts = tuple(str(name) for name in stored["concepts"])
+            responses = dict(zip(map(str, stored["participants"]), stored["responses"], strict=True))
+            concepts = tuple(map(str, stored["concepts"]))
         return _with_concepts(concepts, responses, path / "sentences.parquet", True, str(path))
-    from scipy.io import loadmat
-
     files = sorted(path.glob(f"*/data_{experiment}.mat")) + sorted(path.glob(f"*/examples_{experiment}.mat"))
     if not files:
         raise HeadwiseError(
-            f"no */data_{experiment}.mat or */examples_{experiment}.mat under {path}, and no responses.npz in it"
+            f"no */data_{experiment}.mat or */examples_{experiment}.mat under {path}, and no responses.npz "
+            "in it"
         )
     responses, stimuli, groups = {}, None, None
     for file in files:
         content = loadmat(file, simplify_cells=True)
-        values, names = (
-            ("examples", "keyConcept")
-            if "examples" in content
-            else ("examples_passagesentences", "keySentences")
-        )
+        values, names = "examples_passagesentences", "keySentences"
+        if "examples" in content:
+            values, names = "examples", "keyConcept"
         if values not in content or names not in content:
-            found = sorted(key for key in content if not key.startswith("__"))
+            keys = sorted(key for key in content if not key.startswith("__"))
             raise HeadwiseError(
-                f"{file} holds {found}; expected examples and keyConcept, or examples_passagesentences and keySentences"
+                f"{file} holds {keys}; expected examples and keyConcept, or examples_passagesentences and "
+                "keySentences"
             )
-        here = tuple(str(name) for name in content[names])
-        if stimuli is not None and here != stimuli:
+        stimuli_of_file = tuple(map(str, content[names]))
+        if stimuli is not None and stimuli_of_file != stimuli:
             raise HeadwiseError(f"{file} lists other stimuli, or in another order, than {files[0]}")
-        stimuli = here
+        stimuli = stimuli_of_file
         responses[file.parent.name] = np.asarray(content[values], dtype=np.float32)
         if "labelsPassageForEachSentence" in content:
-            groups = tuple(str(label) for label in np.ravel(content["labelsPassageForEachSentence"]))
+            groups = tuple(map(str, np.ravel(content["labelsPassageForEachSentence"])))
     assert stimuli is not None
     if experiment.startswith("180"):
         if sentences is None:
             raise HeadwiseError(
-                "the concept experiment's files hold no sentences: pass sentences=, a table with columns concept, sentence"
+                "the concept experiment's files hold no sentences: pass sentences=, a table with columns "
+                "concept, sentence"
             )
         return _with_concepts(stimuli, responses, Path(sentences), False, str(path))
     return BrainData(stimuli, responses, stimuli, groups=groups, source=str(path))
@@ -226,9 +232,9 @@ def _with_concepts(
     unknown = sorted(set(frame["concept"]) - set(row))
     if unknown:
         raise HeadwiseError(f"{table} has sentences for concepts without responses: {unknown[:5]}")
-    where = frame["concept"].map(row).to_numpy()
+    stimulus_of = frame["concept"].map(row).to_numpy()
     return BrainData(
-        concepts, responses, tuple(frame["sentence"]), where, components=components, source=source
+        concepts, responses, tuple(frame["sentence"]), stimulus_of, components=components, source=source
     )
 
 
@@ -239,11 +245,6 @@ def _folds(data: BrainData, folds: int, seed: int) -> Array:
         raise HeadwiseError(
             f"{folds} folds need at least 2 and at most as many stimuli or groups as there are: {len(names)}"
         )
-    fold_of = dict(
-        zip(
-            names[np.random.default_rng(seed).permutation(len(names))],
-            np.arange(len(names)) % folds,
-            strict=True,
-        )
-    )
+    shuffled = names[np.random.default_rng(seed).permutation(len(names))]
+    fold_of = {name: place % folds for place, name in enumerate(shuffled)}
     return np.array([fold_of[group] for group in groups])

@@ -1,4 +1,5 @@
-"""Ridge regression of brain responses on sentence vectors: all voxels and all strengths at once, in closed form."""
+"""Ridge regression of brain responses on sentence vectors: all voxels and all strengths at once, in closed
+form."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,15 +9,15 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-STRENGTHS = tuple(
-    10.0**k for k in range(-3, 5)
-)  # of λ, in units of the mean squared singular value: the features' scale drops out
+# of λ, in units of the mean squared singular value: the features' scale drops out
+STRENGTHS = tuple(10.0**k for k in range(-3, 5))
 
 
 class Fit(NamedTuple):
     """A ridge fit of every voxel with its own strength.
 
-    weights: (dim, voxels); intercept: (voxels,); inner: (voxels,) leave-one-out correlation at the chosen strength;
+    weights: (dim, voxels); intercept: (voxels,); inner: (voxels,) leave-one-out correlation at the chosen
+        strength;
     strength: (voxels,) index of the chosen strength.
     """
 
@@ -29,9 +30,10 @@ class Fit(NamedTuple):
 def fit_ridge(features: Array, responses: Array, strengths: Sequence[float] = STRENGTHS) -> Fit:
     """Fits every voxel with the strength whose exact leave-one-out error is least.
 
-    One singular value decomposition serves all voxels and strengths: with the hat matrix H, the prediction of an example by the
-    fit without it is y − (y − ŷ) / (1 − h), so the inner cross-validation costs no further fits. scikit-learn's
-    `RidgeCV(alpha_per_target=True)` gives the same weights to 1e-15, two to four times slower, and not the correlations.
+    One singular value decomposition serves all voxels and strengths: with the hat matrix H, the prediction of
+    an example by the fit without it is y − (y − ŷ) / (1 − h), so the inner cross-validation costs no further
+    fits. scikit-learn's `RidgeCV(alpha_per_target=True)` gives the same weights to 1e-15, two to four times
+    slower, and not the correlations.
 
     Args:
         features: (stimuli, dim).
@@ -41,27 +43,26 @@ def fit_ridge(features: Array, responses: Array, strengths: Sequence[float] = ST
     x_mean, y_mean = features.mean(0), responses.mean(0)
     x, y = features - x_mean, responses - y_mean
     u, s, vt = np.linalg.svd(x, full_matrices=False)  # (n, r), (r,), (r, dim)
-    keep = s > s.max() * 1e-10 if s.size and s.max() > 0 else np.zeros(len(s), bool)
-    u, s, vt = u[:, keep], s[keep], vt[keep]
+    nonzero = (s > s.max(initial=0.0) * 1e-10) & (s > 0)
+    u, s, vt = u[:, nonzero], s[nonzero], vt[nonzero]
     projected = u.T @ y  # (r, voxels)
     unit = float((s**2).mean()) if s.size else 1.0
     best_error = np.full(y.shape[1], np.inf)
     inner = np.zeros(y.shape[1])
-    chosen = np.zeros(y.shape[1], dtype=int)
+    best = np.zeros(y.shape[1], dtype=int)
     for k, strength in enumerate(strengths):
         shrink = s**2 / (s**2 + strength * unit)  # (r,)
         hat = (u**2) @ shrink + 1.0 / len(x)  # (n,) the diagonal, intercept included
-        left_out = (
-            y - (y - (u * shrink) @ projected) / (1.0 - hat)[:, None]
-        )  # (n, voxels) predictions of the centred responses
+        # (n, voxels) predictions of the centred responses
+        left_out = y - (y - (u * shrink) @ projected) / (1.0 - hat)[:, None]
         error = ((y - left_out) ** 2).sum(0)
         better = error < best_error
         best_error = np.where(better, error, best_error)
         inner = np.where(better, column_correlation(left_out, y), inner)
-        chosen = np.where(better, k, chosen)
+        best = np.where(better, k, best)
     scale = np.stack([s / (s**2 + strength * unit) for strength in strengths])  # (strengths, r)
-    weights = vt.T @ (scale[chosen].T * projected)  # (dim, voxels)
-    return Fit(weights, y_mean - x_mean @ weights, inner, chosen)
+    weights = vt.T @ (scale[best].T * projected)  # (dim, voxels)
+    return Fit(weights, y_mean - x_mean @ weights, inner, best)
 
 
 def column_correlation(a: Array, b: Array) -> Array:

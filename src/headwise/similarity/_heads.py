@@ -20,9 +20,10 @@ def head_similarity(
     """Similarity of tasks from their head scores (or gates).
 
     Args:
-        scores: dims (task, layer, head), NaN where a layer has no such head; further dims (seed, say) are averaged first.
-        how: rank correlation, correlation or cosine of the vectors over all heads, or the overlap |A ∩ B| ÷ n of the
-            top `fraction` of heads, as `headwise.top_heads` chooses them.
+        scores: dims (task, layer, head), NaN where a layer has no such head; further dims (seed, say) are
+            averaged first.
+        how: rank correlation, correlation or cosine of the vectors over all heads, or the overlap |A ∩ B| ÷ n
+            of the top `fraction` of heads, as `headwise.top_heads` chooses them.
         fraction: for "overlap".
 
     Returns:
@@ -31,7 +32,8 @@ def head_similarity(
     missing = {"task", "layer", "head"} - set(map(str, scores.dims))
     if missing:
         raise HeadwiseError(
-            f"head scores need the dims task, layer and head; {sorted(missing)} missing, got {list(scores.dims)}"
+            f"head scores need the dims task, layer and head; {sorted(missing)} missing, got "
+            f"{list(scores.dims)}"
         )
     extra = [dim for dim in scores.dims if dim not in ("task", "layer", "head")]
     mean = scores.mean(extra, keep_attrs=True).transpose("task", "layer", "head")
@@ -40,7 +42,8 @@ def head_similarity(
     table = table[:, ~np.isnan(table).all(0)]
     if np.isnan(table).any():
         raise HeadwiseError(
-            "some heads have a score for one task and none (NaN) for another: the tasks come from different models"
+            "some heads have a score for one task and none (NaN) for another: the tasks come from different "
+            "models"
         )
     if how == "overlap":
         count = int(np.floor(fraction * table.shape[1] + 1e-9))
@@ -48,9 +51,9 @@ def head_similarity(
             raise HeadwiseError(
                 f"the top {fraction:g} of {table.shape[1]} heads is none: choose a larger fraction"
             )
-        chosen = np.zeros_like(table)
-        np.put_along_axis(chosen, np.argsort(-table, axis=1, kind="stable")[:, :count], 1.0, axis=1)
-        table = chosen
+        top = np.argsort(-table, axis=1, kind="stable")[:, :count]
+        table = np.zeros_like(table)
+        np.put_along_axis(table, top, 1.0, axis=1)
     elif how == "spearman":
         table = np.stack([rankdata(row) for row in table])
     elif how not in ("pearson", "cosine"):

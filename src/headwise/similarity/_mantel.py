@@ -1,4 +1,5 @@
-"""Tests for the correlation of two task × task matrices, whose pairs are not independent: Mantel and partial Mantel."""
+"""Tests for the correlation of two task × task matrices, whose pairs are not independent: Mantel and partial
+Mantel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ class NoCorrelation(HeadwiseError):
 class MantelResult:
     """A correlation over task pairs with its permutation p-value.
 
-    `permutations` counts the relabellings compared, the observed one among them; `exact` says that these were all there are. With fewer
-    than 20 no p can reach 0.05: p is NaN, and `note` says so.
+    `permutations` counts the relabellings compared, the observed one among them; `exact` says that these were
+    all there are. With fewer than 20 no p can reach 0.05: p is NaN, and `note` says so.
     """
 
     correlation: float
@@ -49,10 +50,11 @@ def mantel(
     draws: int = 9999,
     seed: int = 0,
 ) -> MantelResult:
-    """Correlation of two symmetric task matrices over their pairs, tested by permuting the tasks of one (methods: §8).
+    """Correlation of two symmetric task matrices over their pairs, tested by permuting the tasks of one
+    (methods: §8).
 
-    All n! relabellings are used up to seven tasks (120 for five: the smallest one-sided p is 0.0083), else `draws` random ones. Fewer
-    than four tasks have too few relabellings for a p.
+    All n! relabellings are used up to seven tasks (120 for five: the smallest one-sided p is 0.0083), else
+    `draws` random ones. Fewer than four tasks have too few relabellings for a p.
     """
     tasks = same_tasks(first, second)
     a, b = (_ranked(off_diagonal(matrix, tasks), kind) for matrix in (first, second))
@@ -62,7 +64,7 @@ def mantel(
 def partial_mantel(
     first: xr.DataArray,
     second: xr.DataArray,
-    given: xr.DataArray,
+    grouping: xr.DataArray,
     *,
     kind: Literal["pearson", "spearman"] = "pearson",
     alternative: Alternative = "two-sided",
@@ -71,27 +73,30 @@ def partial_mantel(
 ) -> MantelResult:
     """Correlation of two task matrices with a grouping of the tasks held constant (by input paradigm, say).
 
-    Tasks are relabelled within their groups only, which is exact however similarity and dissociation depend on the group. (Relabelling
-    all tasks' residuals is not: it rejects 10 to 19 % of the time at 5 % where groups differ in spread.) The price is few relabellings:
-    12 for three pair tasks and two single ones, too few for a p.
+    Tasks are relabelled within their groups only, which is exact however similarity and dissociation depend
+    on the group. (Relabelling all tasks' residuals is not: it rejects 10 to 19 % of the time at 5 % where
+    groups differ in spread.) The price is few relabellings: 12 for three pair tasks and two single ones, too
+    few for a p.
 
     Args:
         first, second: symmetric matrices over the same tasks.
-        given: 1 where two tasks are of one group, 0 where not.
+        grouping: 1 where two tasks are of one group, 0 where not.
         kind, alternative, draws, seed: as in `mantel`.
     """
-    tasks = same_tasks(first, second, given)
-    a, b, c = (off_diagonal(matrix, tasks) for matrix in (first, second, given))
-    orders, exact = _relabellings(_groups(c), draws, seed)
-    a, b, c = (_ranked(matrix, kind) for matrix in (a, b, c))
+    tasks = same_tasks(first, second, grouping)
+    groups = off_diagonal(grouping, tasks)
+    orders, exact = _relabellings(_groups(groups), draws, seed)
+    a, b, c = (
+        _ranked(values, kind) for values in (off_diagonal(first, tasks), off_diagonal(second, tasks), groups)
+    )
     return _test(_residual(a, c), _residual(b, c), kind, alternative, orders, exact)
 
 
-def _groups(given: Array) -> list[list[int]]:
+def _groups(grouping: Array) -> list[list[int]]:
     """The groups that a matrix of "same group" describes."""
-    same = (given != 0) | np.eye(len(given), dtype=bool)
-    if not np.isin(given, (0, 1)).all() or any((same[i] != same[j]).any() for i, j in np.argwhere(same)):
-        raise HeadwiseError("given must be 1 where two tasks are of one group and 0 where they are not")
+    same = (grouping != 0) | np.eye(len(grouping), dtype=bool)
+    if not np.isin(grouping, (0, 1)).all() or any((same[i] != same[j]).any() for i, j in np.argwhere(same)):
+        raise HeadwiseError("grouping must be 1 where two tasks are of one group and 0 where they are not")
     return [np.flatnonzero(row).tolist() for row in np.unique(same, axis=0)]
 
 
@@ -100,39 +105,44 @@ def _test(
 ) -> MantelResult:
     upper = np.triu_indices(len(a), 1)
     relabelled = a[orders[:, :, None], orders[:, None, :]][:, upper[0], upper[1]]  # (relabellings, pairs)
-    other = b[upper]
+    fixed = b[upper]
     relabelled = relabelled - relabelled.mean(1, keepdims=True)
-    other = other - other.mean()
-    norms = np.linalg.norm(relabelled, axis=1) * np.linalg.norm(other)
+    fixed = fixed - fixed.mean()
+    norms = np.linalg.norm(relabelled, axis=1) * np.linalg.norm(fixed)
     if norms[0] < 1e-12:
         raise NoCorrelation(
-            "one of the matrices is constant over the task pairs (or wholly explained by the third), so there is no correlation"
+            "one of the matrices is constant over the task pairs (or wholly explained by the third), "
+            "so there is no correlation"
         )
-    correlations = (relabelled @ other) / np.maximum(norms, 1e-300)
+    correlations = (relabelled @ fixed) / np.maximum(norms, 1e-300)
     observed = float(correlations[0])  # the first relabelling is the identity
-    sign = {"two-sided": None, "less": -1.0, "greater": 1.0}[alternative]
-    extreme = np.abs(correlations) if sign is None else sign * correlations
+    extreme = {"two-sided": np.abs(correlations), "less": -correlations, "greater": correlations}[alternative]
     if len(orders) < MIN_ARRANGEMENTS:
-        note = f"no p: {len(orders)} relabellings of the tasks, {MIN_ARRANGEMENTS} are needed for p to reach 0.05"
+        note = (
+            f"no p: {len(orders)} relabellings of the tasks, "
+            f"{MIN_ARRANGEMENTS} are needed for p to reach 0.05"
+        )
         return MantelResult(observed, float("nan"), len(orders), exact, kind, alternative, note)
     p = float((extreme >= extreme[0] - 1e-12).mean())
     return MantelResult(observed, p, len(orders), exact, kind, alternative)
 
 
 def _relabellings(groups: Sequence[Sequence[int]], draws: int, seed: int) -> tuple[Array, bool]:
-    """(relabellings, tasks), the identity first: every order within the groups, or `draws` random ones; and whether these are all."""
+    """(relabellings, tasks), the identity first: every order within the groups, or `draws` random ones; and
+    whether these are all."""
     count = sum(len(group) for group in groups)
-    mixes: list[Any]
-    if prod(factorial(len(group)) for group in groups) <= 5040:
-        mixes = list(product(*(permutations(group) for group in groups)))
-        exact = True
+    exact = prod(factorial(len(group)) for group in groups) <= 5040
+    mixes: list[Any] = []  # each holds every group in some order
+    if exact:
+        mixes += product(*map(permutations, groups))
     else:
         rng = np.random.default_rng(seed)
-        mixes = [tuple(groups), *(tuple(rng.permutation(group) for group in groups) for _ in range(draws))]
-        exact = False
+        mixes += [groups]
+        for _ in range(draws):
+            mixes.append([rng.permutation(group) for group in groups])
     orders = np.empty((len(mixes), count), dtype=np.intp)
-    for place, group in enumerate(groups):
-        orders[:, list(group)] = np.array([mix[place] for mix in mixes])
+    for number, group in enumerate(groups):
+        orders[:, list(group)] = np.array([mix[number] for mix in mixes])
     return orders, exact
 
 
@@ -147,10 +157,12 @@ def _ranked(values: Array, kind: str) -> Array:
     return ranks + ranks.T
 
 
-def _residual(values: Array, given: Array) -> Array:
-    """`values` less its linear fit on `given` over the pairs; symmetric, diagonal zero."""
+def _residual(values: Array, grouping: Array) -> Array:
+    """`values` less its linear fit on `grouping` over the pairs; symmetric, diagonal zero."""
     upper = np.triu_indices(len(values), 1)
-    y, x = values[upper] - values[upper].mean(), given[upper] - given[upper].mean()
-    out = np.zeros_like(values, dtype=float)
-    out[upper] = y - (x * (x @ y) / (x @ x) if (x != 0).any() else 0.0)
-    return out + out.T
+    y, x = values[upper] - values[upper].mean(), grouping[upper] - grouping[upper].mean()
+    if (x != 0).any():
+        y = y - x * (x @ y) / (x @ x)
+    residuals = np.zeros_like(values, dtype=float)
+    residuals[upper] = y
+    return residuals + residuals.T

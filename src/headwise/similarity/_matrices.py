@@ -1,6 +1,7 @@
 """Symmetric, labelled task × task matrices: the one result type of every similarity."""
 
 from collections.abc import Callable, Mapping
+from itertools import combinations_with_replacement
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,15 +26,20 @@ def labelled(values: Array, tasks: list[str], method: str, **settings: Any) -> x
 
 
 def pairwise(
-    items: Mapping[str, T], similarity: Callable[[T, T], float], method: str, **settings: Any
+    representations: Mapping[str, T], similarity: Callable[[T, T], float], method: str, **settings: Any
 ) -> xr.DataArray:
-    """The matrix of a symmetric similarity between named items; each pair is computed once, the diagonal too."""
-    names = list(items)
-    values = np.empty((len(names), len(names)))
-    for i, a in enumerate(names):
-        for j in range(i, len(names)):
-            values[i, j] = values[j, i] = similarity(items[a], items[names[j]])
-    return labelled(values, names, method, **settings)
+    """The matrix of a symmetric similarity between tasks; each pair is computed once, the diagonal too.
+
+    Args:
+        representations: what stands for each task.
+        similarity: of two of them.
+        method, settings: for the attributes.
+    """
+    of_tasks = list(representations.values())
+    values = np.empty((len(of_tasks), len(of_tasks)))
+    for i, j in combinations_with_replacement(range(len(of_tasks)), 2):
+        values[i, j] = values[j, i] = similarity(of_tasks[i], of_tasks[j])
+    return labelled(values, list(representations), method, **settings)
 
 
 def same_tasks(*matrices: xr.DataArray) -> list[str]:
@@ -44,12 +50,9 @@ def same_tasks(*matrices: xr.DataArray) -> list[str]:
     """
     names = [str(name) for name in matrices[0]["task"].values]
     for matrix in matrices:
-        if set(map(str, matrix["task"].values)) != set(names) or set(map(str, matrix["other"].values)) != set(
-            names
-        ):
-            raise HeadwiseError(
-                f"the matrices hold different tasks: {sorted(names)} and {sorted(map(str, matrix['task'].values))}"
-            )
+        tasks, other_tasks = (sorted(map(str, matrix[dim].values)) for dim in ("task", "other"))
+        if tasks != sorted(names) or other_tasks != sorted(names):
+            raise HeadwiseError(f"the matrices hold different tasks: {sorted(names)} and {tasks}")
     if len(names) < 3:
         raise HeadwiseError(
             f"a correlation over task pairs needs at least three tasks, got {len(names)}: {names}"
@@ -58,7 +61,8 @@ def same_tasks(*matrices: xr.DataArray) -> list[str]:
 
 
 def off_diagonal(matrix: xr.DataArray, tasks: list[str]) -> Array:
-    """The matrix as a symmetric array in the order of `tasks`, its diagonal zeroed (it never enters a correlation).
+    """The matrix as a symmetric array in the order of `tasks`, its diagonal zeroed (it never enters a
+    correlation).
 
     Raises:
         HeadwiseError: it is not symmetric, or an off-diagonal value is missing.
@@ -71,7 +75,7 @@ def off_diagonal(matrix: xr.DataArray, tasks: list[str]) -> Array:
     if not np.allclose(values, values.T, rtol=1e-6, atol=1e-12):
         i, j = np.argwhere(~np.isclose(values, values.T, rtol=1e-6, atol=1e-12))[0]
         raise HeadwiseError(
-            f"the matrix is not symmetric: {tasks[i]}, {tasks[j]} is {values[i, j]:g} and {values[j, i]:g} the other way; "
-            "symmetrise it first, by the mean for instance"
+            f"the matrix is not symmetric: {tasks[i]}, {tasks[j]} is {values[i, j]:g} and {values[j, i]:g} "
+            "the other way; symmetrise it first, by the mean for instance"
         )
     return values

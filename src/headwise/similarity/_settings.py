@@ -7,7 +7,8 @@ from headwise.settings import DataPath, Settings, option
 
 
 class Similarity(Settings):
-    """Settings of `headwise.studies.similarity_study` and of a recipe of kind "similarity"; each metric is computed if its data is given."""
+    """Settings of `headwise.studies.similarity_study` and of a recipe of kind "similarity"; each metric is
+    computed if its data is given."""
 
     sentences: DataPath | None = option(
         None, "Sentences for DSE and CRA: text (one per line), csv or parquet (column sentence)."
@@ -27,7 +28,8 @@ class Similarity(Settings):
     )
     dissociation: DataPath | None = option(
         None,
-        "Correlate with D: a folder (or table of pairs) of `headwise dissociate`, or of a specialization study.",
+        "Correlate with D: a folder (or table of pairs) of `headwise dissociate`, or of a specialization "
+        "study.",
     )
     dissociation_model: str | None = option(None, "The model whose D is taken, where the study has several.")
     alternative: Literal["two-sided", "less", "greater"] = option(
