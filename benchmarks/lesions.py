@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from headwise._passes.lesioned import evaluate
-from headwise._passes.subject import open_subject
+from headwise._passes.subject import task_subject
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
 from headwise.models._model import MultiTaskModel
@@ -69,7 +69,7 @@ def main() -> None:
         **machine(args.device),
     }
 
-    subject = open_subject(model, tasks[-1], **reading)
+    subject = task_subject(model, tasks[-1], **reading)
     singles = [HeadSet(), *(HeadSet([head]) for head in heads.all())]
     losses = {}
 
@@ -100,7 +100,7 @@ def main() -> None:
     def ours() -> None:
         found["ours"] = lesion(model, tasks, sets, **reading).performance.to_numpy()
 
-    read = {task.name: open_subject(model, task, **reading).encoded for task in tasks}
+    read = {task.name: task_subject(model, task, **reading).encoded for task in tasks}
 
     def loop() -> None:
         rng = np.random.default_rng(args.seed)

@@ -19,7 +19,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
 
 from headwise._passes.lesioned import TOKENS_AT_ONCE
-from headwise._passes.subject import computing, open_subject
+from headwise._passes.subject import computing, task_subject
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
 from headwise.models import MultiTaskModel
@@ -103,7 +103,7 @@ def of_model(
     gates = 1 - torch.as_tensor(masks, dtype=torch.float32, device=device)
     ready, passes = [], 0
     for task in tasks:
-        subject = open_subject(model, task, split=split[task.name], **reading)
+        subject = task_subject(model, task, split=split[task.name], **reading)
         passes += len(subject.encoded) * len(gates)
         for batch in subject.read(subject.plan()):
             at_once = max(1, TOKENS_AT_ONCE["cuda"] // batch.inputs["input_ids"].numel())

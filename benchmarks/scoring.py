@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise._passes.subject import open_subject
+from headwise._passes.subject import task_subject
 from headwise.heads import Heads
 from headwise.models._model import MultiTaskModel
 from headwise.scoring import gate_gradient
@@ -52,7 +52,7 @@ def main() -> None:
         "quiet": True,
         "max_length": 128,
     }
-    subject = open_subject(model, task, batch_size=args.batch_size, **options)
+    subject = task_subject(model, task, batch_size=args.batch_size, **options)
     found: dict[str, np.ndarray] = {}
 
     def ours() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from headwise._passes.subject import open_subject
+from headwise._passes.subject import task_subject
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.lesions import lesion
@@ -113,7 +113,7 @@ def test_a_model_remembers_its_tasks_wherever_they_are_asked(trained: Path) -> N
     )
     assert lesion(model, qqp, [], quiet=True).tasks["qqp"].metric == "accuracy"
     assert lesion(model, qqp.with_metric("f1"), [], quiet=True).tasks["qqp"].metric == "f1"
-    subject = open_subject(model, qqp)
+    subject = task_subject(model, qqp)
     assert subject.task.metric == "accuracy"
     assert max(batch.inputs["input_ids"].shape[1] for batch in subject.plan()) == 9
     assert evaluate(model, qqp, quiet=True).losses == pytest.approx(

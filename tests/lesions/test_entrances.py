@@ -19,7 +19,7 @@ import headwise as hw
 import planted
 from headwise._passes.entrances import Unlike, repeat, row_axes
 from headwise._passes.lesioned import evaluate
-from headwise._passes.subject import Subject, open_subject
+from headwise._passes.subject import TaskSubject, task_subject
 from headwise.heads import HeadSet
 from headwise.tasks import Task
 
@@ -61,11 +61,11 @@ def next_tokens() -> Task:
     return Task("t", data={"train": rows, "validation": rows}, kind="next-token")
 
 
-def subject_of(model: Any) -> Subject:
-    return open_subject(model, next_tokens(), tokenizer=planted.tokenizer(), batch_size=4, quiet=True)
+def subject_of(model: Any) -> TaskSubject:
+    return task_subject(model, next_tokens(), tokenizer=planted.tokenizer(), batch_size=4, quiet=True)
 
 
-def zeroed_columns(subject: Subject, head: tuple[int, int]) -> np.ndarray:
+def zeroed_columns(subject: TaskSubject, head: tuple[int, int]) -> np.ndarray:
     """Losses of whole passes after a head's columns of W_O were set to zero; the weights are put back."""
     site = subject.heads.sites[head[0]]
     weight = subject.heads.model.get_submodule(site.path).weight
@@ -151,7 +151,7 @@ def test_a_layer_that_reads_far_below_itself_moves_only_the_passes_that_would_be
     lowest.forward, upper.forward = keep, add
     rows: list[Any] = [(text, i % 2) for i, text in enumerate(TEXTS)]
     task = Task("t", data={"train": rows, "validation": rows}, kind="classes")
-    subject = open_subject(model, task, tokenizer=planted.tokenizer(), batch_size=4, quiet=True)
+    subject = task_subject(model, task, tokenizer=planted.tokenizer(), batch_size=4, quiet=True)
     sets = [HeadSet(), *(HeadSet([head]) for head in subject.heads.all())]
     found, expected = evaluate(subject, sets), evaluate(subject, sets, way="one by one")
     np.testing.assert_allclose(found.losses, expected.losses, rtol=2e-4, atol=1e-5)

@@ -19,7 +19,7 @@ from transformers import (
 import planted
 from headwise._passes import lesioned
 from headwise._passes.lesioned import evaluate, make_plan
-from headwise._passes.subject import Subject, open_subject
+from headwise._passes.subject import TaskSubject, task_subject
 from headwise.heads import HeadSet
 from headwise.tasks import Task
 
@@ -37,7 +37,7 @@ BERT = SMALL | {
 LLAMA = BERT | {"num_key_value_heads": 2}
 
 
-def subject_of(kind: str, model: Any, **reading: Any) -> Subject:
+def subject_of(kind: str, model: Any, **reading: Any) -> TaskSubject:
     if kind == "classes":
         rows: list[Any] = [(text, i % 2) for i, text in enumerate(TEXTS)]
         task = Task("t", data={"train": rows, "validation": rows[:2]}, kind=kind)
@@ -47,7 +47,7 @@ def subject_of(kind: str, model: Any, **reading: Any) -> Subject:
     else:
         rows = [(text,) for text in TEXTS]
         task = Task("t", data={"train": rows, "validation": rows[:2]}, kind=kind)
-    return open_subject(
+    return task_subject(
         model.eval(), task, tokenizer=planted.tokenizer(), **{"batch_size": 5, "quiet": True, **reading}
     )
 

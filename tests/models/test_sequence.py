@@ -148,7 +148,7 @@ def test_decoders_start_from_berts_pooler_and_saved_models_open(tmp_path, monkey
     ours.save(tmp_path)
     assert not list(tmp_path.rglob("*.bin"))
     assert not list(tmp_path.rglob("*.pt"))
-    monkeypatch.setattr("headwise.models._model.open_tokenizer", lambda place: NoTokenizer())
+    monkeypatch.setattr("headwise.models._opening.open_tokenizer", lambda place: NoTokenizer())
     again = headwise.load(tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in again.state_dict().items())
     assert again.tasks == ours.tasks

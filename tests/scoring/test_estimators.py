@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification
 import planted
 from headwise._passes.frozen import frozen
 from headwise._passes.lesioned import evaluate
-from headwise._passes.subject import Subject, open_subject
+from headwise._passes.subject import TaskSubject, task_subject
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.heads._use.attention import eager
@@ -47,15 +47,15 @@ def model() -> Any:
 
 
 @pytest.fixture(scope="module")
-def subject(model: Any) -> Subject:
-    return open_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
+def subject(model: Any) -> TaskSubject:
+    return task_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
 
 
 def run(model: Any, method: str, **options: Any) -> xr.DataArray:
     return score(model, TASK, method=method, tokenizer=planted.tokenizer(), quiet=True, **options)
 
 
-def mean_loss(subject: Subject, gates: torch.Tensor) -> float:
+def mean_loss(subject: TaskSubject, gates: torch.Tensor) -> float:
     with frozen(subject.model), torch.no_grad():
         return float(
             torch.cat([subject.forward(batch, gates).loss for batch in subject.read(subject.plan())]).mean()
@@ -81,7 +81,7 @@ def test_ablation_equals_a_loop(model: Any, measure: str) -> None:
         assert float(found[head]) == pytest.approx(value(HeadSet([head])) - intact, abs=1e-5)
 
 
-def test_integrated_gradients_are_complete(model: Any, subject: Subject) -> None:
+def test_integrated_gradients_are_complete(model: Any, subject: TaskSubject) -> None:
     found = run(model, "integrated-gradients", signed=True, steps=24)
     ones = subject.base
     assert float(found.sum()) == pytest.approx(
@@ -90,7 +90,7 @@ def test_integrated_gradients_are_complete(model: Any, subject: Subject) -> None
     assert (run(model, "integrated-gradients") >= abs(found) - 1e-6).all()  # |mean| ≤ mean of |·|
 
 
-def test_attributions_are_complete_and_attention_is_switched_back(model: Any, subject: Subject) -> None:
+def test_attributions_are_complete_and_attention_is_switched_back(model: Any, subject: TaskSubject) -> None:
     assert model.config._attn_implementation == "sdpa"
     batch = collate(subject.encoded, np.arange(6))
     for site in subject.heads.sites:
@@ -120,7 +120,7 @@ def test_attention_attribution_says_where_maps_cannot_be_had(
         run(model, "attention-attribution")
 
 
-def test_taylor_mean_is_a_derivative(model: Any, subject: Subject) -> None:
+def test_taylor_mean_is_a_derivative(model: Any, subject: TaskSubject) -> None:
     """Against finite differences: every head moved a little towards its mean."""
     found = run(model, "taylor-mean")
     with frozen(subject.model):
@@ -156,10 +156,10 @@ def test_taylor_mean_is_a_derivative(model: Any, subject: Subject) -> None:
         assert float(found[head]) == pytest.approx(np.mean(slopes), rel=1e-3)
 
 
-def test_mean_outputs_leave_padding_out(subject: Subject) -> None:
+def test_mean_outputs_leave_padding_out(subject: TaskSubject) -> None:
     with frozen(subject.model):
         together = mean_outputs(subject)
-        alone = mean_outputs(open_subject(subject.model, TASK, batch_size=1, quiet=True))
+        alone = mean_outputs(task_subject(subject.model, TASK, batch_size=1, quiet=True))
     for a, b in zip(together, alone, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
@@ -167,7 +167,7 @@ def test_mean_outputs_leave_padding_out(subject: Subject) -> None:
 def test_shapley_values_against_every_coalition() -> None:
     model = bert(layers=1, heads=3)
     found = run(model, "shapley", permutations=60)
-    subject = open_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
+    subject = task_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
     heads = list(subject.heads.all())
     every = [HeadSet(h for i, h in enumerate(heads) if number >> i & 1) for number in range(8)]  # silenced
     value = dict(zip(every, -evaluate(subject, every).losses.mean(axis=1, dtype=float), strict=True))
@@ -183,7 +183,7 @@ def test_shapley_values_against_every_coalition() -> None:
 def test_shapley_errors_are_those_of_a_mean_over_orders() -> None:
     """Three heads have three orders, each with its reverse; from two drawn orders the error of the mean is half their difference."""
     model = bert(layers=1, heads=3)
-    subject = open_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
+    subject = task_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
     heads = list(subject.heads.all())
     every = [HeadSet(h for i, h in enumerate(heads) if number >> i & 1) for number in range(8)]
     value = dict(zip(every, -evaluate(subject, every).losses.mean(axis=1, dtype=float), strict=True))

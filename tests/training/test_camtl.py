@@ -217,14 +217,14 @@ def test_every_module_learns_and_checkpointed_activations_change_nothing(variant
 @pytest.mark.filterwarnings("ignore:lower layers were not shared")
 def test_scores_and_lesions_of_a_conditioned_model(variant) -> None:
     from headwise._passes.lesioned import evaluate
-    from headwise._passes.subject import open_subject
+    from headwise._passes.subject import task_subject
 
     model = enlarged(trained(variant, layers=3).model)
     scores = headwise.score(model, TASKS[0], examples=8, quiet=True)
     assert scores.shape == (3, 4)
     assert float(scores.min()) > 0
     sets = [headwise.HeadSet(), headwise.HeadSet([(2, 1)]), headwise.HeadSet([(0, 1), (1, 2)])]
-    subject = open_subject(model, TASKS[0], split="validation", max_length=16, quiet=True)
+    subject = task_subject(model, TASKS[0], split="validation", max_length=16, quiet=True)
     quick, full = (evaluate(subject, sets, way=way).losses for way in ("auto", "one by one"))
     torch.testing.assert_close(torch.from_numpy(quick), torch.from_numpy(full), rtol=1e-4, atol=1e-5)
 

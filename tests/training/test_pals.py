@@ -168,7 +168,7 @@ def test_every_weight_learns_and_checkpointed_activations_change_nothing() -> No
 
 def test_scores_and_lesions_of_a_model_with_pals() -> None:
     from headwise._passes.lesioned import evaluate
-    from headwise._passes.subject import open_subject
+    from headwise._passes.subject import task_subject
 
     model = trained().model
     scores = headwise.score(model, TASKS[0], examples=8, quiet=True)
@@ -179,7 +179,7 @@ def test_scores_and_lesions_of_a_model_with_pals() -> None:
             if "value" in name or "attention.output.dense" in name:
                 param.mul_(20)  # heads that matter
     lesion = headwise.HeadSet([(1, 2)])
-    subject = open_subject(model, TASKS[0], split="validation", quiet=True)
+    subject = task_subject(model, TASKS[0], split="validation", quiet=True)
     shared = evaluate(subject, [headwise.HeadSet(), lesion], way="shared")
     full = evaluate(subject, [headwise.HeadSet(), lesion], way="one by one")
     assert shared.ways["shared"] == 1

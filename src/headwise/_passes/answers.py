@@ -15,7 +15,7 @@ from headwise.models import DecoderOutput
 from headwise.tasks import Batch, Batches, at_chance, chance_note, metrics
 
 if TYPE_CHECKING:
-    from headwise._passes.subject import Subject
+    from headwise._passes.subject import TaskSubject
 
 MOST = 1000  # examples that are read only to judge the model, where an estimator never reads it intact
 JUDGED = ("performance", "chance", "at_chance")  # attributes by task
@@ -71,7 +71,7 @@ class Answers:
         return index[order], predictions[order], losses[order]
 
 
-def judged(subject: "Subject") -> dict[str, Any]:
+def judged(subject: "TaskSubject") -> dict[str, Any]:
     """For the attributes of a result, each by task: `performance`, every metric of the intact model on the examples that were read; `chance`,
     its metric for a guess that ignores the text; and `at_chance`, what must be said where the model is no better."""
     if not _wanted.get():
@@ -83,7 +83,7 @@ def judged(subject: "Subject") -> dict[str, Any]:
     return verdict(subject, predictions, numbers)
 
 
-def verdict(subject: "Subject", predictions: NDArray[Any], numbers: NDArray[np.int64]) -> dict[str, Any]:
+def verdict(subject: "TaskSubject", predictions: NDArray[Any], numbers: NDArray[np.int64]) -> dict[str, Any]:
     """The same of predictions for the examples with these numbers."""
     task, examples = subject.task, subject.encoded.examples.subset(numbers)
     gold = None if isinstance(examples.labels, list) else examples.labels
@@ -99,7 +99,7 @@ def verdict(subject: "Subject", predictions: NDArray[Any], numbers: NDArray[np.i
     return facts
 
 
-def _asked(subject: "Subject") -> Answers:
+def _asked(subject: "TaskSubject") -> Answers:
     """Answers to at most `MOST` of the examples, drawn by the seed, in passes of their own."""
     plan, size = subject.plan(), len(subject.encoded)
     if size > MOST:

@@ -9,8 +9,8 @@ from headwise.store import Decision, decision
 from headwise.tasks import Task
 
 
-def asked(
-    operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **more: Any
+def decision_of(
+    operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **facts: Any
 ) -> Decision:
     """What decides a result that an operation computes from a model and tasks.
 
@@ -20,16 +20,14 @@ def asked(
         tasks: what it is asked.
         settings: of the operation.
         splits: which are read.
-        more: further facts.
+        facts: further ones.
     """
-    given = [
-        task.name for task in tasks if task.metric_given
-    ]  # else the metric that the model remembers holds
     facts = {
         **settings.decides(),
         "silenced": sorted(settings.silenced or ()),
-        "metric given for": given,
-        **more,
+        # else the metric that the model remembers holds
+        "metric given for": [task.name for task in tasks if task.metric_given],
+        **facts,
     }
     if outputs := renumbered(model, tasks):
         facts["outputs of the model for classes"] = outputs

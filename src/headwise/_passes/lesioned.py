@@ -19,7 +19,7 @@ from headwise._base.progress import track
 from headwise._passes.entrances import Entrances, find_entrances
 from headwise._passes.frozen import frozen
 from headwise._passes.stack import Stack, find_stack
-from headwise._passes.subject import Subject
+from headwise._passes.subject import TaskSubject
 from headwise.heads import HeadSet
 from headwise.models import check_answers
 
@@ -71,7 +71,7 @@ class Plan:
 
 
 def evaluate(
-    subject: Subject,
+    subject: TaskSubject,
     sets: Sequence[HeadSet],
     description: str = "",
     way: str = "auto",
@@ -123,7 +123,7 @@ def evaluate(
     return Outcome(*store.arrays(), plan.ways())
 
 
-def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> Plan:
+def make_plan(subject: TaskSubject, sets: Sequence[HeadSet], way: str = "auto") -> Plan:
     """Chooses by counting, never by timing, so that the same call runs the same way."""
     plan = Plan()
     stack = find_stack(subject.heads)
@@ -148,7 +148,7 @@ def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> P
     return plan
 
 
-def _find_entrances(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> None:
+def _find_entrances(subject: TaskSubject, sets: Sequence[HeadSet], plan: Plan) -> None:
     """Moves lesions whose passes may not begin in their own block to the highest below it where they may, or to whole passes."""
     highest = plan.shared[max(plan.shared)][0]
     gates = _gates(
@@ -169,7 +169,7 @@ def _find_entrances(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> No
         warnings.warn(f"{plan.note}; full passes are used instead, which takes longer", stacklevel=3)
 
 
-def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
+def _removal_pays(subject: TaskSubject, head_set: HeadSet) -> bool:
     heads, encoder = subject.heads, subject.model.encoder
     if subject.device.type != "cpu":
         return False  # passes are quick there, and the copy is not
@@ -188,7 +188,7 @@ def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
     return 0.4 * share * tokens > WORTH_REMOVING_TOKENS and size <= MAX_COPY_BYTES
 
 
-def _gates(subject: Subject, sets: Sequence[HeadSet]) -> Tensor:
+def _gates(subject: TaskSubject, sets: Sequence[HeadSet]) -> Tensor:
     masks = np.stack([head_set.to_mask(subject.heads.shape) for head_set in sets])
     return subject.scored & ~torch.as_tensor(
         masks, device=subject.device
@@ -196,7 +196,7 @@ def _gates(subject: Subject, sets: Sequence[HeadSet]) -> Tensor:
 
 
 def _run_on_the_model(
-    subject: Subject, plan: Plan, gates: Tensor, store: "_Store", description: str, way: str
+    subject: TaskSubject, plan: Plan, gates: Tensor, store: "_Store", description: str, way: str
 ) -> None:
     """Everything that runs on the whole model: batch by batch, so that kept layers are those of one batch."""
     if not (plan.intact or plan.shared or plan.gated):
@@ -229,7 +229,7 @@ def _run_on_the_model(
 
 
 @contextmanager
-def _smaller(subject: Subject, head_set: HeadSet) -> Iterator[None]:
+def _smaller(subject: TaskSubject, head_set: HeadSet) -> Iterator[None]:
     """Inside, the model's encoder is a smaller one without these heads."""
     model, whole = subject.model, subject.model.encoder
     with torch.inference_mode(False):  # removal finds a head's parameters by their gradients
@@ -240,7 +240,7 @@ def _smaller(subject: Subject, head_set: HeadSet) -> Iterator[None]:
         model.encoder = whole
 
 
-def _run_all(subject: Subject, lesion: int, store: "_Store", gated: bool = True) -> None:
+def _run_all(subject: TaskSubject, lesion: int, store: "_Store", gated: bool = True) -> None:
     """One lesion that holds for whole passes over the data."""
     batches = subject.plan()
     for number, batch in enumerate(subject.read(batches)):
@@ -251,7 +251,7 @@ def _run_all(subject: Subject, lesion: int, store: "_Store", gated: bool = True)
 class _Store:
     """Predictions and losses as they come, in the order of the examples."""
 
-    def __init__(self, subject: Subject, lesions: int) -> None:
+    def __init__(self, subject: TaskSubject, lesions: int) -> None:
         self.task, self.shape = subject.task.name, (lesions, len(subject.encoded))
         self.parts: list[tuple[list[int], NDArray[np.int64], Tensor, Tensor]] = []
 

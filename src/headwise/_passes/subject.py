@@ -44,20 +44,54 @@ from headwise.tasks import (
 
 @dataclass(frozen=True)
 class Subject:
-    """One model asked one task.
+    """A model that a call opened: opened, checked and moved once, then handed from step to step.
 
     Attributes:
-        model: answers `model(task.name, batch)` with one loss and one prediction per example: a twin of the user's, where it can have one.
+        model: answers `model(task.name, batch)` with one loss and one prediction per example; a live one is the
+            user's own.
+        users_heads: its heads, if the user found them already.
+    """
+
+    model: MultiTaskModel | TaskModel
+    users_heads: Heads | None = None
+
+    @cached_property
+    def heads(self) -> Heads:
+        """Those of the model's encoder."""
+        return self.users_heads or Heads(self.model.encoder)
+
+    @cached_property
+    def twins(self) -> tuple[MultiTaskModel | TaskModel, Heads]:
+        """Frozen twins of the model and its heads, which passes run; themselves where they can have none."""
+        check_gradients(self.model.encoder)
+        return twins_of(self.model, self.heads, frozen=True) or (self.model, self.heads)
+
+
+def open_subject(model: Any, tasks: Iterable[Task], settings: Reading) -> Subject:
+    """A model that answers the tasks; one that a call opened already is that one."""
+    if isinstance(model, Subject):
+        return model
+    options = {name: getattr(settings, name) for name in ("tokenizer", "dtype", "trust_remote_code")}
+    answering = open_model(model, tasks, device=settings.device or "auto", **options)
+    return Subject(answering, settings.heads)
+
+
+@dataclass(frozen=True)
+class TaskSubject:
+    """One model asked one task: what every estimator and every lesion works on.
+
+    Attributes:
+        model: that of a `Subject`, or its twin.
         heads: of its encoder.
         task: the task.
         encoded: the examples, tokenised.
         batch_size: examples at a time.
         seed: for estimators that draw.
         base: (layers, heads), 1 for a head that takes part, 0 for one that stays silenced or does not exist.
-        silenced: the heads that stay silenced.
         quiet: show no progress.
         precision: of the arithmetic of all passes, "float32", "tf32" or "bf16".
         most_tokens: of a batch; None: as many as `batch_size` examples have.
+        silenced: the heads that stay silenced.
         nan_losses: how many losses of each pass were NaN, left on the device: see `check_losses`.
     """
 
@@ -210,32 +244,25 @@ def _allow_tf32() -> Callable[[], object]:
 _tf32 = Switch(_allow_tf32)
 
 
-def opened(model: Any, tasks: Iterable[Task], settings: Reading) -> MultiTaskModel | TaskModel:
-    """A model that answers the tasks."""
-    options = {name: getattr(settings, name) for name in ("tokenizer", "dtype", "trust_remote_code")}
-    return open_model(model, tasks, device=settings.device or "auto", **options)
-
-
-def prepare(model: Any, task: Task, settings: Reading) -> Subject:
-    """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
-    answering = opened(model, [task], settings)
-    check_gradients(answering.encoder)
-    (task,) = as_trained(answering, [task])
-    heads = settings.heads or Heads(answering.encoder)
-    answering, heads = twins_of(answering, heads, frozen=True) or (answering, heads)
+def prepare(model: Any, task: Task, settings: Reading) -> TaskSubject:
+    """Prepares one model, or a `Subject`, and one task for an estimator: examples drawn and tokenised."""
+    subject = open_subject(model, [task], settings)
+    (task,) = as_trained(subject.model, [task])
+    answering, heads = subject.twins
     silenced = heads.check(settings.silenced or HeadSet())
     scored = heads.valid.cpu() & ~torch.as_tensor(silenced.to_mask(heads.shape))  # (layers, heads)
-    return Subject(
+    device = answering.device
+    return TaskSubject(
         model=answering,
         heads=heads,
         task=task,
         encoded=drawn(answering, task, settings),
-        batch_size=settings.batch_size or size_of_batches(answering.device),
+        batch_size=settings.batch_size or size_of_batches(device),
         seed=settings.seed,
-        base=scored.to(device=answering.device, dtype=torch.float32),
+        base=scored.to(device=device, dtype=torch.float32),
         quiet=settings.quiet,
         precision=settings.precision,
-        most_tokens=MOST_TOKENS.get(answering.device.type) if settings.batch_size is None else None,
+        most_tokens=MOST_TOKENS.get(device.type) if settings.batch_size is None else None,
         silenced=silenced,
     )
 
@@ -267,4 +294,4 @@ def size_of_batches(device: torch.device) -> int:
     return 32 if device.type == "cpu" else 256
 
 
-open_subject = operation(Reading)(prepare)
+task_subject = operation(Reading)(prepare)  # with settings as keywords

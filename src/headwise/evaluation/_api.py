@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from headwise._passes.decision import asked
+from headwise._passes.decision import decision_of
 from headwise.errors import HeadwiseError
 from headwise.evaluation._settings import Evaluating
 from headwise.settings import operation
-from headwise.store import kept
+from headwise.store import Entry, kept
 from headwise.tasks import Task, as_tasks
 
 
@@ -35,51 +35,59 @@ def evaluate(model: Any, task: Task | Sequence[Task], settings: Evaluating) -> A
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to evaluate the model on")
-    found, notes = _kept(model, tasks, several, settings)
-    for note in [*(one for one in found.notes if "at chance" in one), *notes]:
+    result, notes = _kept(model, tasks, several, settings)
+    for note in [*(note for note in result.notes if "at chance" in note), *notes]:
         warnings.warn(note, stacklevel=3)
-    return found
+    return result
 
 
 def _kept(model: Any, tasks: list[Task], several: bool, settings: Evaluating) -> tuple[Any, list[str]]:
     """An evaluation as it is kept in `out`, or run; and what a reader of a kept one must know."""
 
     def run() -> Any:
-        found = _evaluated(model, tasks, settings)
         from headwise.evaluation._result import Evaluations
 
-        return Evaluations(found) if several else next(iter(found.values()))
+        by_task = _evaluations(model, tasks, settings)
+        return Evaluations(by_task) if several else next(iter(by_task.values()))
+
+    def compute(entry: Entry) -> Any:
+        result = run()
+        result.save(entry.folder, **entry.seals())
+        return result
 
     if settings.out is None:
         return run(), []
-    decided = asked("evaluate", model, tasks, settings, settings.split, together=several)
-
-    def compute(entry: Any) -> Any:
-        found = run()
-        found.save(entry.folder, **entry.seals())
-        return found
-
+    decided = decision_of("evaluate", model, tasks, settings, settings.split, together=several)
     return kept(settings.out, decided, compute)
 
 
-def _evaluated(model: Any, tasks: list[Task], settings: Evaluating) -> dict[str, Any]:
+def _evaluations(model: Any, tasks: list[Task], settings: Evaluating) -> dict[str, Any]:
     """An evaluation of each task, by its name."""
     from headwise._base.opener import identity
-    from headwise._passes.subject import drawn, opened, weights_type
+    from headwise._passes.subject import drawn, open_subject, weights_type
     from headwise.evaluation._asking import answers
     from headwise.evaluation._result import Evaluation
-    from headwise.heads import Heads, HeadSet
+    from headwise.heads import HeadSet
     from headwise.models import as_trained, order_notes
 
-    answering = opened(model, tasks, settings)
+    subject = open_subject(model, tasks, settings)
+    answering = subject.model
     name, revision = identity(answering.encoder.config)
-    noted = {one: getattr(settings, one) for one in ("examples", "seed", "precision", "bootstrap", "level")}
     silenced = HeadSet(settings.silenced or ())
-    found = {}
+    reading = {
+        name: getattr(settings, name) for name in ("examples", "seed", "precision", "bootstrap", "level")
+    }
+    facts = {
+        "model": name,
+        "revision": revision,
+        "silenced": sorted(silenced),
+        **weights_type(answering),
+    }
+    by_task = {}
     for task in as_trained(answering, tasks):
         encoded = drawn(answering, task, settings)
-        with (settings.heads or Heads(answering.encoder)).silenced(silenced) if silenced else nullcontext():
-            given = answers(
+        with subject.heads.silenced(silenced) if silenced else nullcontext():
+            predictions_and_losses = answers(
                 answering,
                 task.name,
                 encoded,
@@ -88,13 +96,8 @@ def _evaluated(model: Any, tasks: list[Task], settings: Evaluating) -> dict[str,
                 description=f"evaluating {task.name}",
                 quiet=settings.quiet,
             )
-        facts = {
-            **noted,
-            "max_length": encoded.max_length,
-            "model": name,
-            "revision": revision,
-            "silenced": sorted(silenced),
-        }
-        facts |= {**weights_type(answering), **order_notes(answering, [task])}
-        found[task.name] = Evaluation.of(task, encoded.examples, given, settings.split, facts)
-    return found
+        of_task = {**reading, "max_length": encoded.max_length, **facts, **order_notes(answering, [task])}
+        by_task[task.name] = Evaluation.of(
+            task, encoded.examples, predictions_and_losses, settings.split, of_task
+        )
+    return by_task

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headwise._base.progress import track
 from headwise._passes.subject import computing
 from headwise.heads import twinned
-from headwise.models import check_answers, check_weights
+from headwise.models import check_answers
 from headwise.tasks import BUSY_TOKENS, KINDS, Encoded, batches
 
 
@@ -41,7 +41,7 @@ def answers(
         predictions, (examples,) or (examples, counts); losses, (examples,).
 
     Raises:
-        HeadwiseError: weights of the model are NaN, or its outputs NaN or infinite.
+        HeadwiseError: the model's outputs are NaN or infinite.
     """
     kind = KINDS[encoded.examples.kind]
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
@@ -55,7 +55,6 @@ def answers(
             return accelerator.autocast()
         return computing(precision, model.device) if precision else nullcontext()
 
-    check_weights(model)
     with twinned(model) as (twin,), torch.inference_mode():
         for batch in track(own, description, len(own), quiet=quiet or rank > 0):
             batch = batch.to(model.device)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from headwise.models import as_trained, order_notes
 from headwise.sections import Described, Section, Table
 from headwise.settings import operation
 from headwise.tasks import KINDS, Task, as_tasks, at_chance, chance_note, metrics
+
+if TYPE_CHECKING:
+    from headwise._passes.subject import Subject
 
 INTACT = "intact"
 LITTLE = "lesions show little: was it trained for this task, and is the tokenizer its own?"
@@ -180,11 +183,11 @@ def lesion(
         per-example predictions and metrics: `.performance` (lesions × tasks, the intact model first) and `.table()` (one row per lesion,
         task, example); `.notes` has what a reader must know. A model that is at chance on a task is warned of.
     """
-    found = lesions(model, tasks, head_sets, settings)
-    for name, outcome in found.tasks.items():
+    results = lesions(model, tasks, head_sets, settings)
+    for name, outcome in results.tasks.items():
         if outcome.at_chance:
             warnings.warn(chance_note(name, outcome.values[0], outcome.chance, LITTLE), stacklevel=3)
-    return found
+    return results
 
 
 def lesions(
@@ -193,58 +196,54 @@ def lesions(
     head_sets: Mapping[str, HeadSet] | Sequence[HeadSet],
     settings: Lesion,
 ) -> Lesions:
-    """The same; nobody is warned of a model at chance."""
+    """The same, of a model or a `Subject`; nobody is warned of a model at chance."""
     from headwise._passes.lesioned import evaluate
-    from headwise._passes.subject import opened, prepare, weights_type
-    from headwise.heads import Heads
+    from headwise._passes.subject import open_subject, prepare, weights_type
 
-    several = as_tasks(tasks)
-    sets = named_sets(head_sets)
-    answering = opened(model, several, settings)
-    several = as_trained(answering, several)
-    settings = settings.with_changes(heads=settings.heads or Heads(answering.encoder))
-    how = settings.how
+    tasks, sets = as_tasks(tasks), named_sets(head_sets)
+    subject = open_subject(model, tasks, settings)
+    tasks = as_trained(subject.model, tasks)
     outcomes = {}
-    for task in several:
-        subject = prepare(answering, task, settings)
-        reference = _reference(answering, task, settings) if how != "zero" else None
-        found = evaluate(
-            subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", settings.way, how, reference
+    for task in tasks:
+        task_subject = prepare(subject, task, settings)
+        reference = None if settings.how == "zero" else _reference(subject, task, settings)
+        description = f"{len(sets)} lesions, {task.name}"
+        outcome = evaluate(
+            task_subject, list(sets.values()), description, settings.way, settings.how, reference
         )
-        labels = subject.encoded.examples.labels
+        labels = task_subject.encoded.examples.labels
         gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
-        level = metrics.chance_level(
-            task.metric, task.kind, labels
-        )  # on the examples that were asked, not the whole split
+        # on the examples that were asked, not the whole split
+        chance = metrics.chance_level(task.metric, task.kind, labels)
         outcomes[task.name] = TaskOutcome(
-            task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways
+            task.kind, task.metric, outcome.predictions, outcome.losses, gold, chance, outcome.ways
         )
-    noted = {
-        name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")
-    }
-    return Lesions(sets, outcomes, noted | weights_type(answering) | order_notes(answering, several))
+    names = ("how", "split", "examples", "seed", "way", "precision")
+    facts = {name: getattr(settings, name) for name in names}
+    return Lesions(sets, outcomes, facts | weights_type(subject.model) | order_notes(subject.model, tasks))
 
 
-def _reference(model: Any, task: Task, settings: Lesion) -> Any:
+def _reference(subject: "Subject", task: Task, settings: Lesion) -> Any:
     """What heads put out on training examples: their means, or inputs to draw from."""
     from headwise._passes.subject import prepare
 
-    subject = prepare(model, task, settings.with_changes(split="train", examples=settings.reference_examples))
-    inputs = [batch.inputs for batch in subject.read(subject.plan())]
-    return settings.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
+    reading = settings.with_changes(split="train", examples=settings.reference_examples)
+    task_subject = prepare(subject, task, reading)
+    inputs = [batch.inputs for batch in task_subject.read(task_subject.plan())]
+    return subject.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
 
 
 def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:
     """Sets by name, the intact model first."""
     if isinstance(head_sets, HeadSet):
         raise HeadwiseError("head_sets is one HeadSet; give a list of them, [head_set], or a dict by name")
-    named = (
-        dict(head_sets)
-        if isinstance(head_sets, Mapping)
-        else {str(i): head_set for i, head_set in enumerate(head_sets)}
-    )
+    if isinstance(head_sets, Mapping):
+        named = dict(head_sets)
+    else:
+        named = {str(number): head_set for number, head_set in enumerate(head_sets)}
     if named.get(INTACT):
         raise HeadwiseError(
             f"the name {INTACT!r} is kept for the model without a lesion; call this set something else"
         )
-    return {INTACT: HeadSet(), **{name: HeadSet(heads) for name, heads in named.items() if name != INTACT}}
+    named.pop(INTACT, None)
+    return {INTACT: HeadSet(), **{name: HeadSet(heads) for name, heads in named.items()}}

@@ -3,20 +3,20 @@
 import warnings
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from headwise._base.senses import importance
-from headwise._passes.decision import asked
+from headwise._passes.decision import decision_of
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import _dissociation as d
 from headwise.lesions._evaluation import INTACT, lesions
 from headwise.lesions._matched import matched_masks, matched_test
 from headwise.lesions._notes import guesses
-from headwise.lesions._result import Dissociation, at, by
+from headwise.lesions._result import Dissociation, at_share, silenced_by
 from headwise.lesions._settings import Dissociate, Lesion
 from headwise.lesions._statistics import TestOfD, resplit_test
 from headwise.models import as_trained
@@ -24,6 +24,23 @@ from headwise.scoring import Score, count_for, estimate, given_scores, random_he
 from headwise.settings import checked, operation
 from headwise.store import Entry, kept
 from headwise.tasks import Task, as_tasks
+
+if TYPE_CHECKING:
+    from headwise._passes.subject import Subject
+
+# settings that a result says
+SAID = (
+    "random_draws",
+    "test_draws",
+    "matched_draws",
+    "within_layers",
+    "min_per_layer",
+    "split",
+    "bootstrap",
+    "level",
+    "seed",
+    "precision",
+)
 
 
 @operation(Dissociate)
@@ -37,152 +54,155 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
     Returns:
         scores, sets, lesions, D with intervals, verdicts and tests: see `Dissociation`.
     """
-    several = as_tasks(tasks)
-    names = tuple(task.name for task in several)
-    if len(several) < 2:
+    tasks = as_tasks(tasks)
+    names = [task.name for task in tasks]
+    if len(tasks) < 2:
         raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
     for name in names:
         if name == INTACT or name.startswith("random "):
             raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
     if settings.scores is not None:
         settings = settings.with_changes(scores=given_scores(settings.scores))  # counts by its content
-    found = _kept(model, several, settings)
-    for note in guesses(found):
+    result = _kept(model, tasks, settings)
+    for note in guesses(result):
         warnings.warn(note, stacklevel=3)
-    return found
+    return result
 
 
-def _kept(model: Any, several: list[Task], settings: Dissociate) -> Dissociation:
+def _kept(model: Any, tasks: list[Task], settings: Dissociate) -> Dissociation:
     """A dissociation as it is kept in `out`, or computed."""
     if settings.out is None:
-        return _dissociate(model, several, settings)
-    decided = asked("dissociate", model, several, settings, "train", settings.split)
+        return _dissociate(model, tasks, settings)
+    decided = decision_of("dissociate", model, tasks, settings, "train", settings.split)
 
     def compute(entry: Entry) -> Dissociation:
-        result = _dissociate(model, several, settings)
+        result = _dissociate(model, tasks, settings)
         result.save(entry.folder, **entry.seals())
         return result
 
-    found, notes = kept(settings.out, decided, compute)
-    found.notes.extend(notes)
-    return found
+    result, notes = kept(settings.out, decided, compute)
+    result.notes.extend(notes)
+    return result
 
 
-def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissociation:
-    """A dissociation that is not there yet."""
-    from headwise._passes.subject import opened, weights_type
-    from headwise.heads import Heads
-    from headwise.models import reading_length
+def _dissociate(model: Any, tasks: list[Task], settings: Dissociate) -> Dissociation:
+    """A dissociation that is not there yet: the model is opened here, and every step reads this one."""
+    from headwise._passes.subject import open_subject
 
-    names = tuple(task.name for task in several)
-    model = opened(model, several, settings)
-    several = as_trained(model, several)
-    _check(several)
-    heads = settings.heads or Heads(model.encoder)
-    fraction, least, seed = settings.fraction, settings.min_per_layer, settings.seed
+    subject = open_subject(model, tasks, settings)
+    tasks = as_trained(subject.model, tasks)
+    _check(tasks)
+    heads, fraction, least = subject.heads, settings.fraction, settings.min_per_layer
     if not count_for(fraction, heads.total):
         raise HeadwiseError(
             f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be silenced"
         )
     scores = settings.scores
-    own = {"heads": heads, "tokenizer": None, "trust_remote_code": False, "device": None}
-    reading = checked(Lesion, {**settings.part(Lesion), **own})
+    names = [task.name for task in tasks]
     if scores is None:
-        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples, "out": None}
-        scores = estimate(model, several, True, checked(Score, {**chosen, **own}))
-    elif list(scores["task"].to_numpy()) != list(names):
+        scores = _scored(subject, tasks, settings)
+    elif list(scores["task"].to_numpy()) != names:
         raise HeadwiseError(
-            f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order"
+            f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {names}, in this order"
         )
 
+    def top_of_tasks(share: float) -> dict[str, HeadSet]:
+        return {name: top_heads(scores.sel(task=name), share, min_per_layer=least) for name in names}
+
     shares = tuple(share for share in dict.fromkeys(settings.fractions) if share != fraction)
-    sets = {name: _chosen(scores, name, fraction, least) for name in names}
-    random = random_heads(
-        heads.valid.numpy(), fraction, draws=settings.random_draws, seed=seed, min_per_layer=least
+    sets = top_of_tasks(fraction)
+    draws = random_heads(
+        heads.valid.numpy(), fraction, draws=settings.random_draws, seed=settings.seed, min_per_layer=least
     )
-    swept = {at(name, share): _chosen(scores, name, share, least) for share in shares for name in names}
-    found = lesions(
-        model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, reading
-    )
-    also = tuple(dict.fromkeys(settings.also))
-    for how in also:
-        further = {by(name, how): chosen for name, chosen in sets.items()}
-        found = found.joined(lesions(model, several, further, reading.with_changes(how=how)))
-    noted = (
-        "random_draws",
-        "test_draws",
-        "matched_draws",
-        "within_layers",
-        "min_per_layer",
-        "split",
-        "bootstrap",
-        "level",
-        "seed",
-        "precision",
-    )
+    lesioned = sets | {f"random {number}": drawn for number, drawn in enumerate(draws)}
+    for share in shares:
+        lesioned |= {at_share(name, share): top for name, top in top_of_tasks(share).items()}
+    reading = checked(Lesion, settings.part(Lesion))
+    outcome = lesions(subject, tasks, lesioned, reading)
+    ways = tuple(dict.fromkeys(settings.also))
+    for how in ways:
+        replaced = {silenced_by(name, how): top for name, top in sets.items()}
+        outcome = outcome.joined(lesions(subject, tasks, replaced, reading.with_changes(how=how)))
     result = Dissociation(
         scores=scores,
         sets=sets,
-        lesions=found,
+        lesions=outcome,
         fraction=fraction,
         fractions=shares,
-        also=also,
+        also=ways,
         tests={},
-        settings={
-            "method": scores.attrs.get("method", "given"),
-            "variant": scores.attrs.get("variant"),
-            "heads_each": count_for(fraction, heads.total),
-            "heads_total": heads.total,
-            "metrics": {task.name: task.metric for task in several},
-            **{name: getattr(settings, name) for name in noted},
-            **weights_type(model),
-            "held_out": [task.name for task in several if task.holds_out],
-            "synthetic": [task.name for task in several if task.synthetic],
-            "max_length": {
-                task.name: reading_length(model, task.name, settings.max_length) for task in several
-            },
-        },
+        settings=_facts(subject, tasks, scores, settings),
     )
     if settings.test_draws:
-        for number, (a, b) in enumerate(combinations(several, 2)):
-            result.tests[a.name, b.name] = _test(model, a, b, result, settings, seed + number, reading)
+        for number, (a, b) in enumerate(combinations(tasks, 2)):
+            result.tests[a.name, b.name] = _test(
+                subject, a, b, result, settings, settings.seed + number, reading
+            )
     if settings.matched_draws:
-        for number in range(len(several)):
-            result.matched[names[number]] = _matched(model, several, number, result, settings, reading)
+        for number, name in enumerate(names):
+            result.matched[name] = _matched(subject, tasks, number, result, settings, reading)
     return result
 
 
-def _chosen(scores: xr.DataArray, name: str, fraction: float, min_per_layer: int) -> HeadSet:
-    return top_heads(scores.sel(task=name), fraction, min_per_layer=min_per_layer)
+def _scored(subject: "Subject", tasks: list[Task], settings: Dissociate) -> xr.DataArray:
+    """Scores of the heads, on the training split."""
+    training = {"split": "train", "examples": settings.score_examples, "out": None, "device": None}
+    return estimate(subject, tasks, True, checked(Score, {**settings.part(Score), **training}))
+
+
+def _facts(
+    subject: "Subject", tasks: list[Task], scores: xr.DataArray, settings: Dissociate
+) -> dict[str, Any]:
+    """What a result says of how it was run."""
+    from headwise._passes.subject import weights_type
+    from headwise.models import reading_length
+
+    model, total = subject.model, subject.heads.total
+    return {
+        "method": scores.attrs.get("method", "given"),
+        "variant": scores.attrs.get("variant"),
+        "heads_each": count_for(settings.fraction, total),
+        "heads_total": total,
+        "metrics": {task.name: task.metric for task in tasks},
+        **{name: getattr(settings, name) for name in SAID},
+        **weights_type(model),
+        "held_out": [task.name for task in tasks if task.holds_out],
+        "synthetic": [task.name for task in tasks if task.synthetic],
+        "max_length": {task.name: reading_length(model, task.name, settings.max_length) for task in tasks},
+    }
 
 
 def _check(tasks: Sequence[Task]) -> None:
     for task in tasks:
         if not task.higher_is_better:
             raise HeadwiseError(
-                f"task {task.name!r} is judged by {task.metric}, where lower is better, which would reverse the sign of D; "
-                "choose another metric, for instance metric='token-accuracy'"
+                f"task {task.name!r} is judged by {task.metric}, where lower is better, which would reverse the "
+                "sign of D; choose another metric, for instance metric='token-accuracy'"
             )
 
 
 def _test(
-    model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: Lesion
+    subject: "Subject",
+    a: Task,
+    b: Task,
+    result: Dissociation,
+    settings: Dissociate,
+    seed: int,
+    reading: Lesion,
 ) -> TestOfD:
     """Lesions both tasks again under every re-split; only the metrics are kept."""
 
     def evaluate(splits: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:
-        sets = {
-            f"{i} {side}": chosen
-            for i, pair in enumerate(splits)
-            for side, chosen in zip("AB", pair, strict=True)
-        }
-        table = lesions(model, [a, b], sets, reading).performance
+        sets: dict[str, HeadSet] = {}
+        for number, (of_a, of_b) in enumerate(splits):
+            sets |= {f"{number} A": of_a, f"{number} B": of_b}
+        table = lesions(subject, [a, b], sets, reading).performance
         intact = table.loc[INTACT].to_numpy()
         values = table.drop(INTACT).to_numpy().reshape(len(splits), 2, 2)  # (splits, lesions, tasks)
         return [float(value) for value in d.overall(d.relative_performance(values, intact))]
 
-    places = [result.tasks.index(task.name) for task in (a, b)]
-    observed = float(d.overall(result.analysis.rp[np.ix_(places, places)]))
+    rows = [result.tasks.index(task.name) for task in (a, b)]
+    observed = float(d.overall(result.analysis.rp[np.ix_(rows, rows)]))
     sets = result.sets[a.name], result.sets[b.name]
     return resplit_test(
         observed, *sets, evaluate, draws=settings.test_draws, seed=seed, within_layers=settings.within_layers
@@ -190,13 +210,18 @@ def _test(
 
 
 def _matched(
-    model: Any, tasks: list[Task], number: int, result: Dissociation, settings: Dissociate, reading: Lesion
+    subject: "Subject",
+    tasks: list[Task],
+    number: int,
+    result: Dissociation,
+    settings: Dissociate,
+    reading: Lesion,
 ) -> TestOfD:
     """Lesions every task under the sets that one task's is compared with; only the metrics are kept."""
     values = importance(result.scores)  # (tasks, layers, heads)
-    own = np.stack([result.sets[name].to_mask(values.shape[1:]) for name in result.tasks])
-    drawn = matched_masks(own, values, number, settings.matched_draws, settings.seed + number)
-    table = lesions(model, tasks, [HeadSet.from_mask(mask) for mask in drawn], reading).performance
+    masks = np.stack([result.sets[name].to_mask(values.shape[1:]) for name in result.tasks])
+    drawn = matched_masks(masks, values, number, settings.matched_draws, settings.seed + number)
+    table = lesions(subject, tasks, [HeadSet.from_mask(mask) for mask in drawn], reading).performance
     performance = table.drop(INTACT)[list(result.tasks)].to_numpy(dtype=float)
     return matched_test(
         result.analysis.rp[number], d.relative_performance(performance, result.analysis.intact), number

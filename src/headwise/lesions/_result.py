@@ -81,13 +81,16 @@ class Dissociation(Described):
     def sweep(self) -> dict[float, Analysis]:
         """The same at every other share of heads."""
         return {
-            share: self._analysis({name: at(name, share) for name in self.tasks}) for share in self.fractions
+            share: self._analysis({name: at_share(name, share) for name in self.tasks})
+            for share in self.fractions
         }
 
     @cached_property
     def kinds(self) -> dict[str, Analysis]:
         """The same for every way of silencing."""
-        others = {how: self._analysis({name: by(name, how) for name in self.tasks}) for how in self.also}
+        others = {
+            how: self._analysis({name: silenced_by(name, how) for name in self.tasks}) for how in self.also
+        }
         return {"zero": self.analysis, **others}
 
     def _analysis(self, own: Mapping[str, str]) -> Analysis:
@@ -232,12 +235,12 @@ class Dissociation(Described):
         return Path(folder)
 
 
-def at(task: str, fraction: float) -> str:
+def at_share(task: str, fraction: float) -> str:
     """The name of a task's lesion in the α sweep."""
     return f"{task} at {fraction:g}"
 
 
-def by(task: str, how: str) -> str:
+def silenced_by(task: str, how: str) -> str:
     """The name of a task's lesion in another way of silencing."""
     return f"{task} by {how}"
 

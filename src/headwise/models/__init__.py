@@ -90,9 +90,13 @@ if TYPE_CHECKING:  # for other rooms, not for users
         rates_in_words,
     )
     from headwise.models._memory import DEFAULT_LENGTH, as_trained, length_of, longest, remembered_tasks
-    from headwise.models._model import ADAPTERS, DECODERS, load_multi_task_model
-    from headwise.models._opening import check_gradients, open_with_tokenizer
-    from headwise.models._plain import load_plain_model
+    from headwise.models._model import ADAPTERS, DECODERS
+    from headwise.models._opening import (
+        check_gradients,
+        load_multi_task_model,
+        load_plain_model,
+        open_with_tokenizer,
+    )
     from headwise.models._pooling import POOLINGS, default_pooling
     from headwise.models._reading import (
         check_fit,

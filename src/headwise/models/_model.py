@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from headwise import models as decoders
 from headwise._base.adapters import check_savable
-from headwise._base.opener import fill, open_tokenizer
 from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError
-from headwise.heads import cuts_of_model, load_removed as load_cut
+from headwise.heads import cuts_of_model
 from headwise.models._attention import without_plans
 from headwise.models._classes import answer_by_name
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
@@ -196,18 +195,6 @@ class MultiTaskModel(nn.Module):
             "notes": self.notes,
             **removed,
         }
-
-
-def load_multi_task_model(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
-    """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode; `headwise.training._files` adds what its notes ask for."""
-    place = folder / "encoder"
-    encoder = load_cut(place, record["removed"]) if record.get("removed") else place
-    opened = decoders.open_model(encoder, need="encoder", tokenizer=open_tokenizer(place))
-    tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    model = MultiTaskModel(opened.encoder, opened.tokenizer, tasks, record["pooling"], record["options"])
-    fill(model.decoders, folder / DECODERS)
-    model.notes = dict(record["notes"])
-    return model.eval()
 
 
 def with_padding(model: Any, tokenizer: Any) -> None:

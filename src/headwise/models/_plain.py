@@ -1,6 +1,6 @@
 """Plain transformers models with the face of a MultiTaskModel: `forward(task_name, batch)` gives losses per example."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from inspect import signature
@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from headwise._base.lazy import resolve
-from headwise._base.opener import no_head, open_tokenizer, open_weights
+from headwise._base.opener import no_head
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
-from headwise.heads import cuts_of_model, load_removed as load_cut, virtual_tokens
+from headwise.heads import cuts_of_model, virtual_tokens
 from headwise.models._attention import without_plans
 from headwise.models._classes import answer_by_name, numbering, output_names
 from headwise.models._decoders.language import gold_tokens, projecting_only
@@ -177,17 +177,6 @@ class TaskModel(nn.Module):
 def _captured(tensor: torch.Tensor) -> bool:
     """Whether the pass is being captured or compiled, when no position can be looked at."""
     return torch.compiler.is_compiling() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def load_plain_model(folder: Path, record: Mapping[str, Any]) -> TaskModel:
-    """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
-    removed = record.get("removed")
-    # of a PEFT model: what its adapter was trained on
-    model = load_cut(folder, removed) if removed else open_weights(record["architecture"], folder)
-    tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    found = TaskModel(model, open_tokenizer(folder), tasks, remembered=True)
-    found.notes = dict(record["notes"])
-    return found.eval()
 
 
 def is_peft(model: Any) -> bool:

@@ -17,6 +17,7 @@ from headwise.models import (
     SavedTask,
     SequenceDecoder,
     TaskLike,
+    check_weights,
     open_model,
     text_columns,
 )
@@ -121,4 +122,5 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     )
     model = EmbeddedModel(opened.encoder, opened.tokenizer, tasks, source, record["pooling"])
     fill(model.decoders, folder / DECODERS)
+    check_weights(model)
     return model.eval()

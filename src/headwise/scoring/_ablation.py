@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headwise._passes.lesioned import evaluate
-from headwise._passes.subject import Subject, prepare
+from headwise._passes.subject import TaskSubject, prepare
 from headwise.heads import HeadSet
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
@@ -61,7 +61,7 @@ def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
 
 
 def metric_values(
-    subject: Subject, predictions: np.ndarray[Any, Any]
+    subject: TaskSubject, predictions: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The task's metric of each lesion, turned so that higher is better."""
     labels = subject.encoded.examples.labels

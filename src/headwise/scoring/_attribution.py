@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise._passes.entrances import Entrances, find_entrances
 from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
-from headwise._passes.subject import Subject, prepare
+from headwise._passes.subject import TaskSubject, prepare
 from headwise.errors import HeadwiseError
 from headwise.heads import Site, Watcher, eager
 from headwise.models import real_columns
@@ -94,7 +94,7 @@ class _Below:
 
 
 def attributions(
-    subject: Subject, batch: Batch, site: Site, steps: int, below: _Below | None = None
+    subject: TaskSubject, batch: Batch, site: Site, steps: int, below: _Below | None = None
 ) -> Tensor:
     """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) − F(layer silenced)."""
     total: Any = 0.0
@@ -123,7 +123,7 @@ def attributions(
     return attr[:, list(site.head_order)]
 
 
-def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: _Below) -> Tensor:
+def _largest(subject: TaskSubject, batch: Batch, site: Site, steps: int, below: _Below) -> Tensor:
     """Each example's largest attribution per head, (examples, heads), over its real tokens."""
     attr = attributions(subject, batch, site, steps, below)  # (rows, heads, queries, keys)
     real = real_columns(subject.model.encoder, batch.inputs)  # (rows, tokens)
@@ -149,7 +149,7 @@ class _Edges:
         self.added: Tensor | None = None
 
     @contextmanager
-    def watching(self, subject: Subject) -> Iterator[None]:
+    def watching(self, subject: TaskSubject) -> Iterator[None]:
         last: list[tuple[Tensor, Tensor]] = []
         calls = 0
 
@@ -171,7 +171,7 @@ class _Edges:
         finally:
             handle.remove()
 
-    def found(self, subject: Subject) -> Tensor:
+    def found(self, subject: TaskSubject) -> Tensor:
         if self.added is None or self.maps is None or self.maps.numel() % self.site.n_heads:
             name = type(subject.model.encoder).__name__
             raise HeadwiseError(
@@ -182,7 +182,7 @@ class _Edges:
 
 
 @contextmanager
-def _eager(subject: Subject) -> Iterator[None]:
+def _eager(subject: TaskSubject) -> Iterator[None]:
     try:
         with eager(subject.model.encoder):
             yield

@@ -7,7 +7,7 @@ import xarray as xr
 from torch import Tensor
 
 from headwise._passes.frozen import frozen
-from headwise._passes.subject import Subject, prepare
+from headwise._passes.subject import TaskSubject, prepare
 from headwise.scoring._gate_fit import fit_gates
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
@@ -51,7 +51,7 @@ def causal_gating(model: Any, task: Task, settings: CausalGating) -> xr.DataArra
     )
 
 
-def _saved_per_head(subject: Subject) -> float:
+def _saved_per_head(subject: TaskSubject) -> float:
     with frozen(subject.model), torch.inference_mode():
         saved = 0.0
         for batch in subject.read(subject.plan()):
@@ -64,7 +64,7 @@ def _saved_per_head(subject: Subject) -> float:
     return max(mean, 1e-2) / int(subject.scored.sum())
 
 
-def _fit(subject: Subject, start: Tensor, force: float, steps: int, lr: float) -> Tensor:
+def _fit(subject: TaskSubject, start: Tensor, force: float, steps: int, lr: float) -> Tensor:
     """Logits of gates, fitted from `start`; `force` is the price of an open gate, negative to pay for it."""
     logits = start.detach().clone().requires_grad_()
     fit_gates(

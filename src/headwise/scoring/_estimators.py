@@ -11,20 +11,20 @@ import xarray as xr
 
 from headwise._base.opener import identity
 from headwise._base.senses import MEANING, SENSES, importance
-from headwise._passes.decision import asked
+from headwise._passes.decision import decision_of
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.models import as_trained, order_notes
 from headwise.scoring._files import keep_scores
 from headwise.scoring._scores import HeadScores
 from headwise.scoring._selection import bottom_heads, count_for, top_heads
-from headwise.scoring._settings import Reading, Score, check_options, estimator
-from headwise.settings import operation
-from headwise.store import kept
+from headwise.scoring._settings import ESTIMATORS, Reading, Score, check_options, estimator
+from headwise.settings import checked, operation
+from headwise.store import Entry, kept
 from headwise.tasks import Task, as_tasks
 
 if TYPE_CHECKING:
-    from headwise.heads import Heads
+    from headwise._passes.subject import Subject
 
 
 @operation(Score)
@@ -49,10 +49,10 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> HeadScore
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to score")
-    found = HeadScores(_kept(model, tasks, several, settings))
-    for note in found.attrs.get("at_chance", {}).values():
+    scores = HeadScores(_kept(model, tasks, several, settings))
+    for note in scores.attrs.get("at_chance", {}).values():
         warnings.warn(note, stacklevel=3)
-    return found
+    return scores
 
 
 def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
@@ -63,88 +63,94 @@ def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.D
         raise HeadwiseError(
             f"out is {settings.out}: give the name of a folder; the scores are saved in it as scores.nc"
         )
-    decided = asked("score", model, tasks, settings, settings.split, together=several)
-    found, notes = kept(
-        settings.out,
-        decided,
-        lambda entry: keep_scores(estimate(model, tasks, several, settings), entry.folder, **entry.seals()),
-    )
-    if "performance" not in found.attrs:
-        notes = [
-            *notes,
-            f"{settings.out} does not say how good the intact model is: scores were kept without that before",
-        ]
-    return found.assign_attrs(notes=notes) if notes else found
+    decided = decision_of("score", model, tasks, settings, settings.split, together=several)
+
+    def compute(entry: Entry) -> xr.DataArray:
+        return keep_scores(estimate(model, tasks, several, settings), entry.folder, **entry.seals())
+
+    scores, notes = kept(settings.out, decided, compute)
+    if "performance" not in scores.attrs:
+        unsaid = (
+            f"{settings.out} does not say how good the intact model is: scores were kept without that before"
+        )
+        notes = [*notes, unsaid]
+    return scores.assign_attrs(notes=notes) if notes else scores
 
 
 def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
-    """Scores that are not there yet; nobody is warned of a model at chance."""
+    """Scores that are not there yet, of a model or a `Subject`; nobody is warned of a model at chance."""
     from headwise._passes.answers import JUDGED
-    from headwise._passes.subject import opened
-    from headwise.heads import Heads
+    from headwise._passes.subject import open_subject
     from headwise.models import reading_length
 
+    subject = open_subject(model, tasks, settings)
+    answering = subject.model
     names = [task.name for task in tasks]
-    answering = opened(model, tasks, settings)
-    heads = settings.heads or Heads(answering.encoder)
-    given = {name: value for name, value in settings.given().items() if name in Reading.model_fields}
-    options = {**given, **settings.own, "heads": heads, "tokenizer": None, "trust_remote_code": False}
-    found = []
-    for one in tasks:
+    options = {name: value for name, value in settings.given().items() if name in Reading.model_fields}
+    options |= {**settings.own, "heads": subject.heads, "tokenizer": None, "trust_remote_code": False}
+    by_task = []
+    for task in tasks:
         if settings.iterative is None:
-            found.append(_one(settings.method, answering, one, options))
+            by_task.append(_scores(settings.method, subject, task, options))
         else:
-            found.append(_iterated(answering, one, settings, settings.iterative, options))
-    read = as_trained(answering, tasks)
-    facts = [_judged(answering, task, options, scores) for task, scores in zip(read, found, strict=True)]
-    by_task = {
-        name: {task: value for one in facts for task, value in one.get(name, {}).items()} for name in JUDGED
-    }
+            by_task.append(_iterated(subject, task, settings, settings.iterative, options))
+    trained = as_trained(answering, tasks)
+    verdicts = [_judged(subject, *pair, options) for pair in zip(trained, by_task, strict=True)]
+    judged: dict[str, Any] = {}
+    for fact in JUDGED:
+        values = {}
+        for verdict in verdicts:
+            values.update(verdict.get(fact, {}))
+        if values:
+            judged[fact] = values
     name, revision = identity(answering.encoder.config)
-    judged = {
-        **{name: values for name, values in by_task.items() if values},
+    judged |= {
         **order_notes(answering, tasks),
         "model": name,
         "revision": revision,
-        "metrics": {task.name: task.metric for task in read},
+        "metrics": {task.name: task.metric for task in trained},
         "max_length": {name: reading_length(answering, name, settings.max_length) for name in names},
-        "synthetic": [task.name for task in read if task.synthetic],
+        "synthetic": [task.name for task in trained if task.synthetic],
     }
     if not several:
-        return found[0].assign_attrs(judged)
+        return by_task[0].assign_attrs(judged)
     # what differs between tasks (task, examples) cannot stand for all of them
     shared = {
-        key: value
-        for key, value in found[0].attrs.items()
-        if all(other.attrs.get(key) == value for other in found)
+        name: value
+        for name, value in by_task[0].attrs.items()
+        if all(scores.attrs.get(name) == value for scores in by_task)
     }
-    joined = xr.concat(found, dim="task", coords="different", compat="equals", combine_attrs="drop")
-    return joined.assign_coords(task=list(names)).assign_attrs({**shared, **judged})
+    joined = xr.concat(by_task, dim="task", coords="different", compat="equals", combine_attrs="drop")
+    return joined.assign_coords(task=names).assign_attrs({**shared, **judged})
 
 
-def _judged(model: Any, task: Task, options: dict[str, Any], scores: xr.DataArray) -> dict[str, Any]:
-    """How good the intact model is on the examples that were scored, as scores say it, or asked for those of a user's function."""
-    known = scores.attrs.get("performance")
-    if isinstance(known, Mapping) and task.name in known:
+def _judged(subject: "Subject", task: Task, scores: xr.DataArray, options: dict[str, Any]) -> dict[str, Any]:
+    """How good the intact model is on the examples that were scored: as scores say it, or asked for those of a user's function."""
+    performance = scores.attrs.get("performance")
+    if isinstance(performance, Mapping) and task.name in performance:
         return scores.attrs
-    from headwise._passes.subject import open_subject
+    from headwise._passes.subject import prepare
 
     reading = {name: value for name, value in options.items() if name in Reading.model_fields}
     if "examples" in scores.attrs:  # estimators differ in how many they read by default
         reading["examples"] = scores.attrs["examples"]
-    return open_subject(model, task, **reading).judged
+    return prepare(subject, task, checked(Reading, reading)).judged
 
 
-def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict[str, Any]) -> xr.DataArray:
+def _scores(
+    method: str | Callable[..., Any], subject: "Subject", task: Task, options: dict[str, Any]
+) -> xr.DataArray:
     """Scores by one of `ESTIMATORS`, or by a user's function, which is given those settings that it takes."""
     function = estimator(method)
     if hasattr(function, "settings"):
-        return function(model, task, **options)
+        # a user may have made an operation of a function, too, and it expects a model
+        return function(subject if method in ESTIMATORS else subject.model, task, **options)
     parameters = signature(function).parameters
-    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
-    values = function(
-        model, task, **{name: value for name, value in options.items() if takes_all or name in parameters}
-    )
+    if not any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        arguments = {name: value for name, value in options.items() if name in parameters}
+    else:
+        arguments = options
+    values = function(subject.model, task, **arguments)
     label = getattr(function, "__name__", type(function).__name__)
     scores = values if isinstance(values, xr.DataArray) else _labelled(values, label, task, options)
     return scores.assign_attrs(sense=_sense(scores, function, label))
@@ -180,42 +186,39 @@ def _labelled(values: Any, label: str, task: Task, options: dict[str, Any]) -> x
 
 
 def _iterated(
-    model: Any, task: Task, settings: Score, slice_size: float | int, options: dict[str, Any]
+    subject: "Subject", task: Task, settings: Score, slice_size: float | int, options: dict[str, Any]
 ) -> xr.DataArray:
     """Ranks from 0 to 1 by the round in which a head was silenced, and by its score within the round."""
-    silence = settings.silence
     from headwise._passes.answers import JUDGED, unjudged
 
-    heads: Heads = options["heads"]
+    heads = subject.heads
     start = options.get("silenced") or HeadSet()
-    left = HeadSet(heads.all() - start)
-    size = (
-        int(slice_size)
-        if isinstance(slice_size, int) or slice_size > 1
-        else count_for(slice_size, heads.total)
-    )
+    remaining = HeadSet(heads.all() - start)
+    if isinstance(slice_size, int) or slice_size > 1:
+        size = int(slice_size)
+    else:
+        size = count_for(slice_size, heads.total)
     if size < 1:
         raise HeadwiseError(f"iterative={slice_size} is less than one head of {heads.total} at a time")
     order: list[tuple[int, int]] = []
     scores = None
     judged: dict[str, Any] = {}
-    while left:
+    while remaining:
+        silenced = HeadSet(start | HeadSet(order))
         with nullcontext() if scores is None else unjudged():  # the first round reads the intact model
-            scores = _one(
-                settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))}
-            )
+            scores = _scores(settings.method, subject, task, {**options, "silenced": silenced})
         judged = judged or {name: scores.attrs[name] for name in JUDGED if name in scores.attrs}
-        first, sign = (top_heads, -1) if silence == "most" else (bottom_heads, 1)
-        slice_ = first(scores, n=min(size, len(left)))
+        first, sign = (top_heads, -1) if settings.silence == "most" else (bottom_heads, 1)
+        heads_of_round = first(scores, n=min(size, len(remaining)))
         values = sign * importance(scores)
-        order += sorted(slice_, key=lambda head: (values[head], head))
-        left = HeadSet(left - slice_)
+        order += sorted(heads_of_round, key=lambda head: (values[head], head))
+        remaining = HeadSet(remaining - heads_of_round)
     if scores is None:
         raise HeadwiseError("every head is already silenced; there is nothing to score")
     ranks = np.full(heads.shape, np.nan)
-    for place, head in enumerate(order if silence == "least" else order[::-1]):
-        ranks[head] = place / max(1, len(order) - 1)
-    attrs = {**scores.attrs, **judged, "iterative": slice_size, "silence": silence, "sense": "magnitude"}
-    return xr.DataArray(
-        ranks, dims=scores.dims, coords={dim: scores[dim] for dim in scores.dims}, name="score", attrs=attrs
-    )
+    for rank, head in enumerate(order if settings.silence == "least" else order[::-1]):
+        ranks[head] = rank / max(1, len(order) - 1)
+    attrs = scores.attrs | judged
+    attrs |= {"iterative": slice_size, "silence": settings.silence, "sense": "magnitude"}
+    coords = {dim: scores[dim] for dim in scores.dims}
+    return xr.DataArray(ranks, dims=scores.dims, coords=coords, name="score", attrs=attrs)

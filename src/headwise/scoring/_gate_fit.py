@@ -9,7 +9,7 @@ from torch import Tensor
 from headwise._base.progress import track
 from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
-from headwise._passes.subject import Subject
+from headwise._passes.subject import TaskSubject
 from headwise.errors import HeadwiseError
 from headwise.models import check_losses
 
@@ -18,7 +18,7 @@ REMEDY = "lower the learning rate (lr), or score a model whose losses are number
 
 
 def fit_gates(
-    subject: Subject,
+    subject: TaskSubject,
     weights: Sequence[Tensor],
     gates_of: Callable[[int, int], Tensor],
     penalty_of: Callable[[int], Tensor],
@@ -71,6 +71,6 @@ def _step_name(first: int, setting: str, number: int) -> str:
     return f"step {first + number} ({setting})"
 
 
-def generator(subject: Subject) -> torch.Generator:
+def generator(subject: TaskSubject) -> torch.Generator:
     """Chance for gates, drawn on the CPU so that every device sees the same."""
     return torch.Generator().manual_seed(subject.seed)

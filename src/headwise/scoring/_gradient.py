@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
-from headwise._passes.subject import Subject, prepare
+from headwise._passes.subject import TaskSubject, prepare
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import VARIANTS, Reading
 from headwise.settings import operation, option
@@ -70,13 +70,13 @@ class _Options:
     min_max: bool = False
 
 
-def example_gradients(subject: Subject, batch: Batch, level: float = 1.0) -> Tensor:
+def example_gradients(subject: TaskSubject, batch: Batch, level: float = 1.0) -> Tensor:
     """Every example's own ∂L/∂ξ where all gates stand at `level`, (batch, layers, heads), from one backward pass."""
     gates = (level * subject.base).repeat(len(batch), 1, 1).requires_grad_()  # (batch, layers, heads)
     return _gradient(subject, batch, gates, intact=level == 1)
 
 
-def token_gradients(subject: Subject, batch: Batch) -> Tensor:
+def token_gradients(subject: TaskSubject, batch: Batch) -> Tensor:
     """Every token's own ∂L/∂ξ, (rows, tokens, layers, heads): L is the example's loss, ξ scales the head at that token only."""
     rows, tokens = batch.inputs["input_ids"].shape
     gates = (
@@ -85,7 +85,7 @@ def token_gradients(subject: Subject, batch: Batch) -> Tensor:
     return _gradient(subject, batch, gates)
 
 
-def _gradient(subject: Subject, batch: Batch, gates: Tensor, intact: bool = True) -> Tensor:
+def _gradient(subject: TaskSubject, batch: Batch, gates: Tensor, intact: bool = True) -> Tensor:
     rows = (
         gates[batch.owner] if gates.ndim == 3 and len(batch.owner) != len(batch) else gates
     )  # as in `Subject.forward`
@@ -99,7 +99,7 @@ def _gradient(subject: Subject, batch: Batch, gates: Tensor, intact: bool = True
     return gradient * subject.base
 
 
-def _total(subject: Subject, chosen: _Options) -> Tensor:
+def _total(subject: TaskSubject, chosen: _Options) -> Tensor:
     """The sum of absolute derivatives over its divisor, (layers, heads)."""
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     examples = tokens = count = 0

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise._passes.subject import Subject, computing
+from headwise._passes.subject import TaskSubject, computing
 from headwise.models import projecting_only
 from headwise.tasks import Batch
 
@@ -27,7 +27,7 @@ class LastTokens:
         side: prompts, one row an example, of at least two tokens each.
     """
 
-    def __init__(self, subject: Subject, side: Batch) -> None:
+    def __init__(self, subject: TaskSubject, side: Batch) -> None:
         self.subject, self.side = subject, side
         inputs = _left(side.inputs)
         mask = inputs["attention_mask"]
@@ -67,7 +67,7 @@ def _left(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.gather(1, place.to(value.device)) for name, value in inputs.items()}
 
 
-def can_continue(subject: Subject, side: Batch, differences: Tensor) -> bool:
+def can_continue(subject: TaskSubject, side: Batch, differences: Tensor) -> bool:
     """Whether last tokens can and should be read by themselves: checked on one prompt, whose difference a whole pass gave.
 
     Not on an accelerator, where small passes cost their launches.

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from headwise._passes.entrances import Entrances, find_entrances
 from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
-from headwise._passes.subject import Subject, computing, prepare
+from headwise._passes.subject import TaskSubject, computing, prepare
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet, Pass, Site, read_pass, with_rows
 from headwise.models import DecoderOutput, answer_differences, real_columns
@@ -179,7 +179,7 @@ class _Outputs:
         return with_rows(site, x, rows + leaf)
 
 
-def _subject(model: Any, task: Task, settings: Reading) -> Subject:
+def _subject(model: Any, task: Task, settings: Reading) -> TaskSubject:
     if KINDS[task.kind].reads != "contrast":
         raise HeadwiseError(
             f"task {task.name!r} is of kind {task.kind!r}; patching compares clean and corrupted prompts: give a task of kind 'contrast'"
@@ -210,7 +210,7 @@ def _sides(batch: Batch, direction: str, tokens: str) -> tuple[Batch, Batch]:
     return (sides[0], sides[1]) if direction == "denoise" else (sides[1], sides[0])
 
 
-def _differences(subject: Subject, side: Batch) -> Tensor:
+def _differences(subject: TaskSubject, side: Batch) -> Tensor:
     """Logit differences after each row, (rows,)."""
     model: Any = subject.model
     with model.contexts.get(subject.task.name, nullcontext)(), computing(subject.precision, subject.device):
@@ -218,7 +218,7 @@ def _differences(subject: Subject, side: Batch) -> Tensor:
     return answer_differences(logits, side)
 
 
-def _keep(subject: Subject, batch: Batch, clean: Tensor) -> None:
+def _keep(subject: TaskSubject, batch: Batch, clean: Tensor) -> None:
     """Keeps what the intact model says after the clean prompts of a batch: logit differences, (rows,)."""
     subject.answers.keep(batch, DecoderOutput(softplus(-clean), clean.detach(), clean))
 
@@ -241,7 +241,7 @@ def _span(ends: Tensor, count: int, task: Task) -> Tensor:
     return span
 
 
-def _entrances(subject: Subject, settings: Contrasting) -> Entrances:
+def _entrances(subject: TaskSubject, settings: Contrasting) -> Entrances:
     """Where passes with a patched head may begin; nowhere while other heads stay silenced."""
     if subject.silenced:
         return Entrances()
@@ -249,7 +249,7 @@ def _entrances(subject: Subject, settings: Contrasting) -> Entrances:
     return find_entrances(subject.heads, lambda times, opened: _differences(subject, target.repeated(times)))
 
 
-def _by_block(subject: Subject, entrances: Entrances) -> dict[int, list[tuple[int, int]]]:
+def _by_block(subject: TaskSubject, entrances: Entrances) -> dict[int, list[tuple[int, int]]]:
     """The heads to score by the block in which their passes begin, 0 for whole passes."""
     heads: dict[int, list[tuple[int, int]]] = {}
     for head in subject.heads.all():

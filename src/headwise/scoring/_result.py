@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from headwise._base.senses import Sense
-from headwise._passes.subject import Subject
+from headwise._passes.subject import TaskSubject
 from headwise.models import check_scores
 
 
 def as_scores(
-    values: ArrayLike | Tensor, subject: Subject, method: str, sense: Sense, **settings: Any
+    values: ArrayLike | Tensor, subject: TaskSubject, method: str, sense: Sense, **settings: Any
 ) -> xr.DataArray:
     """Scores (layer, head) with the settings in their attributes.
 

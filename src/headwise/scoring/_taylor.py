@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
-from headwise._passes.subject import Subject, prepare
+from headwise._passes.subject import TaskSubject, prepare
 from headwise.heads import Pass, Site, Tape, mean_of, read_pass
 from headwise.models import real_columns
 from headwise.scoring._result import as_scores
@@ -46,7 +46,7 @@ def taylor_mean(model: Any, task: Task, settings: TaylorMean) -> xr.DataArray:
     return as_scores(total / len(subject.encoded), subject, "taylor-mean", "magnitude")
 
 
-def mean_outputs(subject: Subject) -> Tensor:
+def mean_outputs(subject: TaskSubject) -> Tensor:
     """`Heads.mean_outputs` over the subject's examples, in its own passes, in which silenced heads stay silenced."""
 
     def passes() -> Iterator[tuple[Tape, Pass]]:
@@ -75,7 +75,7 @@ class _Shift:
         return x + self.added[site.index]
 
 
-def _effects(subject: Subject, batch: Batch, mean: Tensor) -> Tensor:
+def _effects(subject: TaskSubject, batch: Batch, mean: Tensor) -> Tensor:
     """Each example's Σ_t ∂L/∂z_t · (z̄ − z_t), (batch, layers, heads)."""
     effects = torch.zeros((len(batch), *subject.base.shape), device=subject.device)
     shift = _Shift()

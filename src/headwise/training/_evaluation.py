@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.evaluation import Evaluation, answers
-from headwise.models import DEFAULT_LENGTH, length_of, length_within, read_examples
+from headwise.models import DEFAULT_LENGTH, check_weights, length_of, length_within, read_examples
 from headwise.tasks import Task
 
 
@@ -72,5 +72,6 @@ def evaluate(
     examples, length = task.split(split), length_of(model, decoder_name, max_length) or DEFAULT_LENGTH
     encoded = read_examples(model.encoder, model.tokenizer, examples, token_limit(model, length))
     options: Any = {"batch_size": batch_size, "accelerator": accelerator, "quiet": quiet}
+    check_weights(model)
     task_answers = answers(model, decoder_name, encoded, description=f"evaluating {task.name}", **options)
     return Evaluation.of(task, examples, task_answers, split)

@@ -11,6 +11,7 @@ from headwise.models import (
     ADAPTERS,
     MultiTaskModel,
     TaskModel,
+    check_weights,
     load_multi_task_model as load_plain,
     load_plain_model as load_headed,
 )
@@ -23,6 +24,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     _restore(model, folder)
     if len(model.adapters):
         fill(model.adapters, folder / ADAPTERS)
+    check_weights(model)
     return model.eval()
 
 
@@ -30,6 +32,7 @@ def load_task_model(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens a saved transformers model with its own head."""
     model = load_headed(folder, record)
     _restore(model, folder)
+    check_weights(model)
     return model
 
 
