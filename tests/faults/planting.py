@@ -38,6 +38,10 @@ LIBRARIES = [
     "hypothesis",
     "accelerate",
 ]
+PYTEST = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+# At its end pytest collects garbage several times, to see what was never awaited or closed: with torch and transformers in memory that
+# takes longer than most tests.
+PYTEST += ["-p", "no:unraisableexception"]
 NOT_THE_COPY = 99  # exit status: headwise was imported from somewhere else
 FORKS = multiprocessing.get_context("forkserver")
 LIMIT = 600  # seconds one test may take; the slow simulations together may take six times as long
@@ -115,7 +119,7 @@ def run_tests(
         pytest's exit status; for every test that failed, by its name, what it said; and the end of the output.
     """
     report, output = scratch / "report.xml", scratch / "output.txt"
-    command = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", f"--junitxml={report}", *options, *nodes]
+    command = [*PYTEST, f"--junitxml={report}", *options, *nodes]
     process = FORKS.Process(target=_child, args=(command, str(source), str(output)))
     process.start()
     process.join(limit)

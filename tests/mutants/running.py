@@ -9,6 +9,7 @@ in equivalent.toml with the reason. The score of a room is killed / (killed + su
 
 import argparse
 import compileall
+import gc
 import hashlib
 import json
 import math
@@ -270,15 +271,12 @@ def _child(batches: list[list[str]], options: tuple[str, ...], source: str, repo
         for number in (1, 2):
             os.dup2(file.fileno(), number)
     _enter(source)
+    gc.freeze()  # what was imported before the fork stays, so it need not be looked through
     import pytest
 
     failure, status = FirstFailure(), 0
     for batch in batches:
-        status = int(
-            pytest.main(
-                ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", *options, *batch], plugins=[failure]
-            )
-        )
+        status = int(pytest.main([*planting.PYTEST, *options, *batch], plugins=[failure]))
         if status:
             break
     if not (getattr(sys.modules.get("headwise"), "__file__", None) or source).startswith(source):
