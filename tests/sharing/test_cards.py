@@ -32,7 +32,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray[Any, Any]]:
     """The head maps that cards draw, in order."""
     maps: list[np.ndarray[Any, Any]] = []
     monkeypatch.setattr(
-        "headwise.figures.heads_heatmap", lambda axes, values, **looks: maps.append(np.asarray(values))
+        "headwise.sharing._card.heads_heatmap", lambda axes, values, **looks: maps.append(np.asarray(values))
     )
     return maps
 
@@ -148,15 +148,15 @@ def test_a_results_card_takes_title_findings_tables_and_the_head_map(
 
 
 def test_a_chart_without_a_caption_has_its_title_alone() -> None:
-    shown = _card.Shown(Path(), {}, "name")
     section = Section(
         title="T",
         methods="",
         findings=[],
         blocks=[Chart("rows", title="Rows", caption="", draw=lambda: None)],
     )
-    _card._first_figure(shown, section)
-    assert shown.caption == "Rows."
+    picture = _card._first_figure(section)
+    assert picture is not None
+    assert picture.caption == "Rows."
 
 
 def test_long_tables_are_cut_and_what_is_missing_is_counted() -> None:

@@ -6,15 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import xarray as xr
 
 from headwise._base.parsing import one_line
 from headwise.errors import HeadwiseError
-from headwise.sharing._card import card as card_of
+from headwise.heads import removed_before, removed_from, save_removed
+from headwise.scoring import keep_scores
+from headwise.sharing._card import card
 from headwise.store import LOADERS, load, manifest
 
-# what a saved folder may hold beside what it is of: parts of unfinished work, and files that run code when they are opened
-LEFT = [
+# unfinished work in a saved folder, and files that run code when they are opened
+NOT_UPLOADED = [
     "checkpoint/*",
     "**/checkpoint/*",
     ".*",
@@ -30,7 +33,7 @@ SAFE = ["*.safetensors", "*.json", "*.txt", "*.model", "*.nc", "*.parquet", "*.c
 
 
 def push_to_hub(
-    thing: Any,
+    result: Any,
     name: str,
     *,
     tokenizer: Any = None,
@@ -38,11 +41,12 @@ def push_to_hub(
     token: str | None = None,
     message: str = "Saved by headwise",
 ) -> str:
-    """Uploads whatever `headwise.load` opens, with a model card: what was done, the head map, scores with intervals, how to load it.
+    """Uploads whatever `headwise.load` opens, with a model card: what was done, the head map, scores with
+    intervals, how to load it.
 
     Args:
-        thing: a folder that headwise saved, or the object: a model without some heads, a multi-task model, a head embedding, scores,
-            probes, a dissociation.
+        result: a folder that headwise saved, or the object: a model without some heads, a multi-task model, a
+            head embedding, scores, probes, a dissociation.
         name: the repository, "user/name"; it is made if it is not there.
         tokenizer: for a live model without some heads: goes along.
         private: whether a new repository is private.
@@ -55,23 +59,19 @@ def push_to_hub(
     Raises:
         HeadwiseError: headwise could not open it again, or the hub refuses or cannot be reached.
     """
-    from huggingface_hub import HfApi
-
-    with _as_folder(thing, tokenizer) as folder, tempfile.TemporaryDirectory() as aside, _hub(name):
-        made = card_of(folder, name)
-        made.write(Path(aside))
-        api = HfApi(token=token)
-        place = api.create_repo(name, private=private, exist_ok=True)
-        own = (folder / "README.md").is_file() and not (folder / "README.md").read_text(
-            encoding="utf-8"
-        ).startswith("Open this folder")
-        ignored = LEFT if own else [*LEFT, "README.md"]  # the user's README stays
+    with _saved(result, tokenizer) as folder, tempfile.TemporaryDirectory() as aside, _hub_errors(name):
+        card(folder, name).write(aside)
+        api = huggingface_hub.HfApi(token=token)
+        address = api.create_repo(name, private=private, exist_ok=True)
+        readme = folder / "README.md"
+        by_user = readme.is_file() and not readme.read_text(encoding="utf-8").startswith("Open this folder")
+        ignored = NOT_UPLOADED if by_user else [*NOT_UPLOADED, "README.md"]
         api.upload_folder(
             repo_id=name, folder_path=str(folder), commit_message=message, ignore_patterns=ignored
         )
-        if not own:
+        if not by_user:
             api.upload_folder(repo_id=name, folder_path=aside, commit_message="Model card")
-        return str(place)
+        return str(address)
 
 
 def from_pretrained(
@@ -82,7 +82,8 @@ def from_pretrained(
     cache_dir: str | Path | None = None,
     trust_remote_code: bool = False,
 ) -> Any:
-    """Opens what `push_to_hub` uploaded, or a folder that headwise saved: `headwise.load` by the name of a repository.
+    """Opens what `push_to_hub` uploaded, or a folder that headwise saved: `headwise.load` by the name of a
+        repository.
 
     Args:
         name: "user/name", or a folder.
@@ -96,17 +97,15 @@ def from_pretrained(
     """
     if Path(name).expanduser().is_dir():
         return load(Path(name).expanduser(), trust_remote_code=trust_remote_code)
-    from huggingface_hub import snapshot_download
-
-    with _hub(str(name)):
-        where = snapshot_download(
+    with _hub_errors(str(name)):
+        folder = huggingface_hub.snapshot_download(
             str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=SAFE
         )
-    return load(where, trust_remote_code=trust_remote_code)
+    return load(folder, trust_remote_code=trust_remote_code)
 
 
 @contextmanager
-def _hub(name: str) -> Iterator[None]:
+def _hub_errors(name: str) -> Iterator[None]:
     """Whatever the hub's library raises is one line."""
     try:
         yield
@@ -117,43 +116,41 @@ def _hub(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _as_folder(thing: Any, tokenizer: Any) -> Iterator[Path]:
-    """The folder of a thing, which is saved first if it is an object.
+def _saved(result: Any, tokenizer: Any) -> Iterator[Path]:
+    """The folder of a result, which is saved first if it is an object.
 
     Raises:
         HeadwiseError: `headwise.load` could not open it again.
     """
-    if isinstance(thing, str | Path):
-        _check(Path(thing))
-        yield Path(thing)
+    if isinstance(result, str | Path):
+        _check(Path(result))
+        yield Path(result)
         return
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "saved"
-        _save(thing, folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "saved"
+        _save(result, folder)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
         _check(folder)
         yield folder
 
 
-def _save(thing: Any, folder: Path) -> None:
-    from headwise.heads import removed_before, removed_from, save_removed
-    from headwise.scoring import keep_scores
-
-    if isinstance(thing, xr.DataArray):
-        if not {"layer", "head"} <= set(thing.dims) <= {"task", "layer", "head"}:
+def _save(result: Any, folder: Path) -> None:
+    if isinstance(result, xr.DataArray):
+        if not {"layer", "head"} <= set(result.dims) <= {"task", "layer", "head"}:
             raise HeadwiseError(
-                f"an array with dims {thing.dims} is not scores of heads: give the folder that headwise saved"
+                f"an array with dims {result.dims} is not scores of heads: give the folder that headwise "
+                "saved"
             )
-        keep_scores(thing, folder)
-    elif hasattr(thing, "save"):
-        thing.save(folder)
-    elif hasattr(thing, "config") and (removed_from(thing) or removed_before(thing)):
-        save_removed(thing, folder)
+        keep_scores(result, folder)
+    elif hasattr(result, "save"):
+        result.save(folder)
+    elif hasattr(result, "config") and (removed_from(result) or removed_before(result)):
+        save_removed(result, folder)
     else:
         raise HeadwiseError(
-            f"a {type(thing).__name__} is not something that headwise saves; a plain transformers model uploads itself: "
-            "model.push_to_hub(name)"
+            f"a {type(result).__name__} is not something that headwise saves; a plain transformers model "
+            "uploads itself: model.push_to_hub(name)"
         )
 
 
