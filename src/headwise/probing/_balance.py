@@ -1,6 +1,7 @@
 """Equal classes and leakage-free splits for generated probing tasks."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -35,37 +36,42 @@ def forms_apart(items: Items, options: Generate, fixed: bool) -> Items:
         fixed: sentences must not change their split. A form then goes to one of the splits it occurs in, at random, and its sentences in
             the others are dropped; else forms are divided by fraction and their sentences go with them.
     """
-    everything = [(split, item) for split, members in items.items() for item in members]
-    forms = sorted({item.form for _, item in everything})
-    present: dict[str, list[str]] = {form: [] for form in forms}
+    splits_of_forms: dict[str, list[str]] = defaultdict(list)
     for split, members in items.items():
-        for form in sorted({item.form for item in members}):
-            present[form].append(split)
+        for form in {item.form for item in members}:
+            splits_of_forms[form].append(split)
+    forms = sorted(splits_of_forms)
     rng = np.random.default_rng(options.seed)
+    split_of = {}
     if fixed:
-        place = {form: present[form][int(rng.integers(len(present[form])))] for form in forms}
+        for form in forms:
+            splits = splits_of_forms[form]
+            split_of[form] = splits[int(rng.integers(len(splits)))]
     else:
-        parts = by_fraction(forms, options.fractions or SPLIT_FRACTIONS, options.seed)
-        place = {forms[i]: split for split, rows in parts.items() for i in rows}
-    found: Items = {split: [] for split in items}
-    for split, item in everything:
-        if not fixed or place[item.form] == split:
-            found[place[item.form]].append(item)
-    return {split: _no_dominant_form(members, rng) for split, members in found.items()}
+        rows = by_fraction(forms, options.fractions or SPLIT_FRACTIONS, options.seed)
+        for split, numbers in rows.items():
+            split_of |= {forms[number]: split for number in numbers}
+    apart: Items = {split: [] for split in items}
+    for split, members in items.items():
+        for item in members:
+            if not fixed or split_of[item.form] == split:
+                apart[split_of[item.form]].append(item)
+    return {split: _no_dominant_form(members, rng) for split, members in apart.items()}
 
 
 def _no_dominant_form(items: list[Item], rng: np.random.Generator) -> list[Item]:
-    kept = []
+    spread = []
     for label in sorted({item.label for item in items}):
         members = [item for item in items if item.label == label]
-        sizes = Counter(item.form for item in members)
-        most = max(1, int(max(PER_FORM, 1 / len(sizes)) * len(members)))
-        seen: Counter[str] = Counter()
-        for i in rng.permutation(len(members)):
-            seen[members[i].form] += 1
-            if seen[members[i].form] <= most:
-                kept.append(members[i])
-    return kept
+        forms = {item.form for item in members}
+        most = max(1, int(max(PER_FORM, 1 / len(forms)) * len(members)))
+        counts: Counter[str] = Counter()
+        for number in rng.permutation(len(members)):
+            item = members[number]
+            counts[item.form] += 1
+            if counts[item.form] <= most:
+                spread.append(item)
+    return spread
 
 
 def balanced(name: str, items: Items, options: Generate) -> Items:
@@ -74,28 +80,42 @@ def balanced(name: str, items: Items, options: Generate) -> Items:
     Raises:
         HeadwiseError: fewer than two classes have enough examples in all splits.
     """
-    counts = {split: Counter(item.label for item in members) for split, members in items.items()}
-    classes = [
-        c
-        for c, n in counts["train"].items()
-        if n >= options.least and all(counts[split][c] for split in counts)
-    ]
+    counts = label_counts(items)
+    classes = frequent_enough(counts, options)
     rng = np.random.default_rng(options.seed)
     if name == "Depth" and len(classes) > 1:
         return _length_matched(items, classes, options, rng)
     if len(classes) < 2:
-        seen = ", ".join(f"{label} {n}" for label, n in counts["train"].most_common(5)) or "none"
+        commonest = ", ".join(f"{label} {n}" for label, n in counts["train"].most_common(5))
         raise HeadwiseError(
-            f"{name} cannot be made: at least two classes need {options.least} examples in train and one in every other split; "
-            f"train has: {seen}"
+            f"{name} cannot be made: at least two classes need {options.least} examples in train and one in every other "
+            f"split; train has: {commonest or 'none'}"
         )
-    found = {}
+    result: Items = {split: [] for split in items}
     for split, members in items.items():
-        size = min(counts[split][label] for label in classes)
-        size = min(size, _most(split, options))
-        groups = [[item for item in members if item.label == label] for label in sorted(classes)]
-        found[split] = [group[i] for group in groups for i in rng.choice(len(group), size, replace=False)]
-    return found
+        size = min(_most(split, options), *(counts[split][label] for label in classes))
+        for label in sorted(classes):
+            of_class = [item for item in members if item.label == label]
+            result[split] += _drawn(of_class, size, rng)
+    return result
+
+
+def label_counts(items: Items) -> dict[str, Counter[str]]:
+    """How often each label occurs in each split."""
+    return {split: Counter(item.label for item in members) for split, members in items.items()}
+
+
+def frequent_enough(counts: Mapping[str, Counter[str]], options: Generate) -> list[str]:
+    """The names that occur often enough in train, and in every other split."""
+    return [
+        name
+        for name, count in counts["train"].items()
+        if count >= options.least and all(of_split[name] for of_split in counts.values())
+    ]
+
+
+def _drawn(items: list[Item], size: int, rng: np.random.Generator) -> list[Item]:
+    return [items[number] for number in rng.choice(len(items), size, replace=False)]
 
 
 def _most(split: str, options: Generate) -> int:
@@ -105,57 +125,55 @@ def _most(split: str, options: Generate) -> int:
 
 
 def _length_matched(items: Items, classes: list[str], options: Generate, rng: np.random.Generator) -> Items:
-    """Depths with the same lengths, so that length does not tell depth: as many neighbouring depths as still have enough examples."""
-    numbers = sorted(int(label) for label in classes)
+    """Depths with the same lengths, so that length does not tell depth: as many neighbouring depths as have enough
+    examples."""
     cells: dict[str, dict[int, dict[int, list[Item]]]] = {}  # split -> length -> depth -> items
     for split, members in items.items():
         cells[split] = defaultdict(lambda: defaultdict(list))
         for item in members:
             cells[split][item.length // STEP][int(item.label)].append(item)
 
-    def sizes(split: str, window: list[int]) -> dict[int, int]:
-        return {bin_: min(len(depths[d]) for d in window) for bin_, depths in cells[split].items()}
+    def sizes(split: str, depths: list[int]) -> dict[int, int]:
+        """By length how many items every depth has."""
+        return {
+            length: min(len(by_depth[depth]) for depth in depths) for length, by_depth in cells[split].items()
+        }
 
+    numbers = sorted(map(int, classes))
     best: tuple[int, int, list[int]] = (0, 0, [])
     for start in range(len(numbers)):
         for end in range(start + 2, min(len(numbers), start + DEPTHS) + 1):
-            window = numbers[start:end]
-            totals = {split: sum(sizes(split, window).values()) for split in cells}
-            if (
-                window[-1] - window[0] == len(window) - 1
-                and totals["train"] >= options.least
-                and min(totals.values()) > 0
-            ):
-                best = max(best, (len(window), totals["train"], window))
-    if not best[2]:
+            depths = numbers[start:end]
+            neighbours = depths[-1] - depths[0] == len(depths) - 1
+            totals = {split: sum(sizes(split, depths).values()) for split in cells}
+            if neighbours and totals["train"] >= options.least and min(totals.values()) > 0:
+                best = max(best, (len(depths), totals["train"], depths))
+    depths = best[2]
+    if not depths:
         raise HeadwiseError(
             f"Depth cannot be made: no two neighbouring depths share lengths in {options.least} examples of train"
         )
-    found = {}
+    result: Items = {split: [] for split in items}
     for split in items:
-        pool: dict[int, list[Item]] = {d: [] for d in best[2]}
-        taken = sizes(split, best[2])
-        for bin_, count in sorted(taken.items()):
-            for d in best[2]:
-                group = cells[split][bin_][d]
-                pool[d] += [group[i] for i in rng.choice(len(group), count, replace=False)]
-        most = min(len(pool[best[2][0]]), _most(split, options))
-        rows = rng.choice(
-            len(pool[best[2][0]]), most, replace=False
-        )  # the same rows of every depth keep lengths matched
-        found[split] = [members[i] for members in pool.values() for i in rows]
-    return found
+        matched: dict[int, list[Item]] = {depth: [] for depth in depths}
+        for length, count in sorted(sizes(split, depths).items()):
+            for depth in depths:
+                matched[depth] += _drawn(cells[split][length][depth], count, rng)
+        size = len(matched[depths[0]])
+        # the same rows of every depth keep lengths matched
+        rows = rng.choice(size, min(size, _most(split, options)), replace=False)
+        for of_depth in matched.values():
+            result[split] += [of_depth[row] for row in rows]
+    return result
 
 
 def as_task(name: str, items: Items, synthetic: bool) -> Task:
     """Balanced items as a task, classes in alphabetical order (numbers by value)."""
-    labels = sorted(
-        {item.label for item in items["train"]},
-        key=lambda label: (int(label) if label.isdigit() else 0, label),
-    )
-    number = {label: i for i, label in enumerate(labels)}
+    by_value = {item.label: int(item.label) if item.label.isdigit() else 0 for item in items["train"]}
+    classes = sorted(by_value, key=lambda label: (by_value[label], label))
+    number = {label: i for i, label in enumerate(classes)}
     splits = {}
     for split, members in items.items():
-        values = np.array([number[item.label] for item in members], dtype=np.int64)
-        splits[split] = Examples([(item.text,) for item in members], values, "classes", tuple(labels))
+        labels = np.array([number[item.label] for item in members], dtype=np.int64)
+        splits[split] = Examples([(item.text,) for item in members], labels, "classes", tuple(classes))
     return Task.of(name, splits, synthetic=synthetic)

@@ -5,18 +5,29 @@ label, that word.
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from headwise import grammar
 from headwise.errors import HeadwiseError
 from headwise.probing import _labels as labelling, _perturbations as perturbing
-from headwise.probing._balance import Item, Items, as_task, balanced, forms_apart
+from headwise.probing._balance import (
+    Item,
+    Items,
+    as_task,
+    balanced,
+    forms_apart,
+    frequent_enough,
+    label_counts,
+)
 from headwise.probing._senteval import SENTEVAL, senteval_name
 from headwise.probing._settings import Generate
 from headwise.settings import operation
 from headwise.tasks import SPLIT_FRACTIONS, Sentence, Task, by_fraction, sources, text_key
 
+CONTENT = ("NOUN", "VERB", "ADJ", "ADV")
 ORIGINAL, INVERTED, REPLACED = "O", "I", "C"  # SentEval's labels
 
 Splits = dict[str, list[Sentence]]
@@ -28,10 +39,9 @@ def treebank_tasks(
     path: str | Path, names: Sequence[str] | None = None, settings: Generate = DEFAULT
 ) -> list[Task]:
     """Probing tasks from a treebank file, or a folder with train, validation and test files (CoNLL-U, bracketed trees, or both)."""
-    raw = sources.from_path(path, True, skip_bad=settings.skip_bad)
-    found = {split: list(part.sentences or ()) for split, part in raw.items()}
-    sentences: Iterable[Sentence] | Splits = found.get(sources.ALL, found)
-    return _generate(sentences, names, settings)
+    columns = sources.from_path(path, True, skip_bad=settings.skip_bad)
+    splits = {split: list(of_split.sentences or ()) for split, of_split in columns.items()}
+    return _generate(splits.get(sources.ALL, splits), names, settings)
 
 
 @operation(Generate)
@@ -39,23 +49,20 @@ def grammar_tasks(
     size: int = 6000, names: Sequence[str] | None = None, settings: Generate = DEFAULT
 ) -> list[Task]:
     """Probing tasks from headwise's embedded grammar: synthetic sentences, `size` for train and an eighth as many for each other split."""
-    from headwise import grammar
-
     sizes = {"train": size, "validation": max(1, size // 8), "test": max(1, size // 8)}
-    wanted = [senteval_name(name) for name in names] if names else list(SENTEVAL)
-    made: dict[str, Task] = {}
+    settings = settings.with_changes(synthetic=True)
+    names = [senteval_name(name) for name in names or SENTEVAL]
+    tasks: dict[str, Task] = {}
     # Splits that share no content word, but for the tasks that ask about words themselves.
     for shared in (False, True):
-        some = [name for name in wanted if (name in WORD_TASKS) == shared]
-        if some:
+        group = [name for name in names if (name in WORD_TASKS) == shared]
+        if group:
             splits = {
                 split: grammar.treebank(n, settings.seed, split, shared_words=shared)
                 for split, n in sizes.items()
             }
-            made |= {
-                task.name: task for task in _generate(splits, some, settings.with_changes(synthetic=True))
-            }
-    return [made[name] for name in wanted]
+            tasks |= {task.name: task for task in _generate(splits, group, settings)}
+    return [tasks[name] for name in names]
 
 
 @operation(Generate)
@@ -85,43 +92,45 @@ def _generate(
     options: Generate,
 ) -> list[Task]:
     splits = _splits(sentences, options)
-    wanted = [senteval_name(name) for name in names] if names else list(SENTEVAL)
-    made = []
-    for name in wanted:
+    tasks = []
+    for name in map(senteval_name, names or SENTEVAL):
         try:
             items = MAKERS[name](splits, options)
             if name in FORM_TASKS:
                 items = forms_apart(items, options, fixed=isinstance(sentences, Mapping))
-            made.append(as_task(name, balanced(name, items, options), options.synthetic))
+            tasks.append(as_task(name, balanced(name, items, options), options.synthetic))
         except HeadwiseError as error:
             if names:
                 raise
             warnings.warn(str(error), stacklevel=2)
-    if not made:
+    if not tasks:
         raise HeadwiseError("no probing task could be made from these sentences; the warnings say why")
-    return made
+    return tasks
 
 
 def _splits(sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], options: Generate) -> Splits:
     """Sentences by split, each text once over all splits."""
     if isinstance(sentences, Mapping):
-        given = {split: list(members) for split, members in sentences.items()}
+        by_split = {split: list(members) for split, members in sentences.items()}
     else:
-        whole = list(sentences)
-        parts = by_fraction([_key(s) for s in whole], options.fractions or SPLIT_FRACTIONS, options.seed)
-        given = {split: [whole[i] for i in rows] for split, rows in parts.items()}
-    missing = [split for split in SPLIT_FRACTIONS if not given.get(split)]
+        undivided = list(sentences)
+        fractions = options.fractions or SPLIT_FRACTIONS
+        rows = by_fraction([_key(sentence) for sentence in undivided], fractions, options.seed)
+        by_split = {split: [undivided[row] for row in numbers] for split, numbers in rows.items()}
+    missing = [split for split in SPLIT_FRACTIONS if not by_split.get(split)]
     if missing:
-        raise HeadwiseError(f"there are no sentences for the split {missing[0]!r}; found: {', '.join(given)}")
-    seen: set[str] = set()
-    found: Splits = {}
-    for split in SPLIT_FRACTIONS:
-        found[split] = []
-        for sentence in given[split]:
-            if (key := _key(sentence)) not in seen:
-                seen.add(key)
-                found[split].append(sentence)
-    return found
+        raise HeadwiseError(
+            f"there are no sentences for the split {missing[0]!r}; found: {', '.join(by_split)}"
+        )
+    keys: set[str] = set()
+    distinct: Splits = {split: [] for split in SPLIT_FRACTIONS}
+    for split, members in distinct.items():
+        for sentence in by_split[split]:
+            key = _key(sentence)
+            if key not in keys:
+                keys.add(key)
+                members.append(sentence)
+    return distinct
 
 
 def _key(sentence: Sentence) -> str:
@@ -134,21 +143,21 @@ def _read(
     """A task that only reads annotation."""
 
     def make(splits: Splits, options: Generate) -> Items:
-        return {
-            split: [item for s in members if (item := _item(s, label(s))) is not None]
-            for split, members in splits.items()
-        }
+        items: Items = {split: [] for split in splits}
+        for split, members in splits.items():
+            for sentence in members:
+                reading = label(sentence)
+                if isinstance(reading, labelling.Reading):
+                    items[split].append(_item(sentence, reading.label, reading.form))
+                elif reading is not None:
+                    items[split].append(_item(sentence, str(reading)))
+        return items
 
     return make
 
 
-def _item(sentence: Sentence, found: labelling.Reading | str | int | None) -> Item | None:
-    if found is None:
-        return None
-    text = " ".join(sentence.words)
-    if isinstance(found, labelling.Reading):
-        return Item(text, found.label, found.form, len(sentence))
-    return Item(text, str(found), "", len(sentence))
+def _item(sentence: Sentence, label: str, form: str = "") -> Item:
+    return Item(" ".join(sentence.words), label, form, len(sentence))
 
 
 def _lengths(splits: Splits, options: Generate) -> Items:
@@ -159,11 +168,12 @@ def _top_constituents(splits: Splits, options: Generate) -> Items:
     """The commonest sequences of train are classes, all others "OTHER"."""
     items = _read(labelling.top_constituents)(splits, options)
     counts = Counter(item.label for item in items["train"]).most_common(options.constituents - 1)
-    kept = {label for label, count in counts if count >= options.least}
-    return {
-        split: [i if i.label in kept else i._replace(label="OTHER") for i in members]
-        for split, members in items.items()
-    }
+    classes = {label for label, count in counts if count >= options.least}
+    for members in items.values():
+        for number, item in enumerate(members):
+            if item.label not in classes:
+                members[number] = item._replace(label="OTHER")
+    return items
 
 
 def _word_content(splits: Splits, options: Generate) -> Items:
@@ -171,44 +181,41 @@ def _word_content(splits: Splits, options: Generate) -> Items:
 
     The words are content words of four letters or more, rare ones first. How many: as many classes as then have enough examples.
     """
-    held = {split: [_content_words(s) for s in members] for split, members in splits.items()}
-    counts = {split: Counter(word for words in members for word in words) for split, members in held.items()}
-    common = [
-        w
-        for w, n in counts["train"].items()
-        if n >= options.least and all(counts[split][w] for split in counts)
-    ]
-    common.sort(key=lambda word: (counts["train"][word], word))
-    best: tuple[int, Items] = (0, {split: [] for split in splits})
+    content_words = {
+        split: [(sentence, _content_words(sentence)) for sentence in members]
+        for split, members in splits.items()
+    }
+    counts = {
+        split: Counter(chain.from_iterable(words for _, words in members))
+        for split, members in content_words.items()
+    }
+    train = counts["train"]
+    common = sorted(frequent_enough(counts, options), key=lambda word: (train[word], word))
+    # the rarest of these first, which have room for what will be left out
+    roomy = [word for word in common if train[word] >= 1.5 * options.least]
+    most, best = 0, dict[str, list[Item]]((split, []) for split in splits)
     for size in (4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000):
-        # from the rarest that have room for what will be left out
-        chosen = {w for w in common if counts["train"][w] >= 1.5 * options.least or size >= len(common)}
-        chosen = set(
-            sorted(chosen, key=lambda word: (counts["train"][word], word))[: min(size, options.words)]
-        )
-        items: Items = {
-            split: [
-                Item(" ".join(s.words), next(iter(words & chosen)), "", len(s))
-                for s, words in zip(members, held[split], strict=True)
-                if len(words & chosen) == 1
-            ]
-            for split, members in splits.items()
-        }
-        left = [Counter(item.label for item in members) for members in items.values()]
-        enough = sum(left[0][w] >= options.least and all(part[w] for part in left) for w in chosen)
-        best = max(best, (enough, items), key=lambda pair: pair[0])
+        candidates = common if size >= len(common) else roomy
+        classes = set(candidates[: min(size, options.words)])
+        items: Items = {split: [] for split in splits}
+        for split, members in content_words.items():
+            for sentence, words in members:
+                if len(words & classes) == 1:
+                    items[split] += [_item(sentence, word) for word in words & classes]
+        enough = len(frequent_enough(label_counts(items), options))
+        if enough > most:
+            most, best = enough, items
         if size >= min(len(common), options.words):
             break
-    return best[1]
+    return best
 
 
 def _content_words(sentence: Sentence) -> set[str]:
     """Lower-case words of four letters or more; nouns, verbs, adjectives and adverbs where parts of speech are known."""
-    words = [(word.lower(), i) for i, word in enumerate(sentence.words) if len(word) > 3 and word.isalpha()]
     return {
-        word
-        for word, i in words
-        if sentence.upos is None or sentence.upos[i] in ("NOUN", "VERB", "ADJ", "ADV")
+        word.lower()
+        for number, word in enumerate(sentence.words)
+        if len(word) > 3 and word.isalpha() and (sentence.upos is None or sentence.upos[number] in CONTENT)
     }
 
 
@@ -219,21 +226,23 @@ def _changed(
 
     def make(splits: Splits, options: Generate) -> Items:
         rng = np.random.default_rng(options.seed)
-        found: Items = {}
+        items: Items = {split: [] for split in splits}
         for split, members in splits.items():
-            pairs = [(s, new) for s in members if (new := change(s, rng)) is not None]
-            turn = rng.permutation(len(pairs)) % 2 == 0
-            found[split] = [
-                Item(" ".join(new if flip else s.words), label if flip else ORIGINAL, "", len(s))
-                for (s, new), flip in zip(pairs, turn, strict=True)
-            ]
-        return found
+            changes = [(sentence, change(sentence, rng)) for sentence in members]
+            changeable = [(sentence, words) for sentence, words in changes if words is not None]
+            order = rng.permutation(len(changeable))
+            for number, (sentence, words) in zip(order, changeable, strict=True):
+                if number % 2:
+                    items[split].append(_item(sentence, ORIGINAL))
+                else:
+                    items[split].append(Item(" ".join(words), label, "", len(sentence)))
+        return items
 
     return make
 
 
 def _odd_man_out(splits: Splits, options: Generate) -> Items:
-    replacer = perturbing.Replacer(sentence for members in splits.values() for sentence in members)
+    replacer = perturbing.Replacer(chain.from_iterable(splits.values()))
     return _changed(replacer.replace, REPLACED)(splits, options)
 
 
