@@ -33,8 +33,9 @@ def forms_apart(items: Items, options: Generate, fixed: bool) -> Items:
     Args:
         items: by split.
         options: seed and fractions.
-        fixed: sentences must not change their split. A form then goes to one of the splits it occurs in, at random, and its sentences in
-            the others are dropped; else forms are divided by fraction and their sentences go with them.
+        fixed: sentences must not change their split. A form then goes to one of the splits it occurs in, at
+            random, and its sentences in the others are dropped; else forms are divided by fraction and their
+            sentences go with them.
     """
     splits_of_forms: dict[str, list[str]] = defaultdict(list)
     for split, members in items.items():
@@ -88,8 +89,8 @@ def balanced(name: str, items: Items, options: Generate) -> Items:
     if len(classes) < 2:
         commonest = ", ".join(f"{label} {n}" for label, n in counts["train"].most_common(5))
         raise HeadwiseError(
-            f"{name} cannot be made: at least two classes need {options.least} examples in train and one in every other "
-            f"split; train has: {commonest or 'none'}"
+            f"{name} cannot be made: at least two classes need {options.least} examples in train and one in "
+            f"every other split; train has: {commonest or 'none'}"
         )
     result: Items = {split: [] for split in items}
     for split, members in items.items():
@@ -125,8 +126,8 @@ def _most(split: str, options: Generate) -> int:
 
 
 def _length_matched(items: Items, classes: list[str], options: Generate, rng: np.random.Generator) -> Items:
-    """Depths with the same lengths, so that length does not tell depth: as many neighbouring depths as have enough
-    examples."""
+    """Depths with the same lengths, so that length does not tell depth: as many neighbouring depths as have
+    enough examples."""
     cells: dict[str, dict[int, dict[int, list[Item]]]] = {}  # split -> length -> depth -> items
     for split, members in items.items():
         cells[split] = defaultdict(lambda: defaultdict(list))
@@ -151,7 +152,8 @@ def _length_matched(items: Items, classes: list[str], options: Generate, rng: np
     depths = best[2]
     if not depths:
         raise HeadwiseError(
-            f"Depth cannot be made: no two neighbouring depths share lengths in {options.least} examples of train"
+            f"Depth cannot be made: no two neighbouring depths share lengths in {options.least} examples of "
+            "train"
         )
     result: Items = {split: [] for split in items}
     for split in items:

@@ -1,5 +1,5 @@
-"""The ten probing tasks from any treebank: balanced, and with splits that share neither sentences nor, where one word carries the
-label, that word.
+"""The ten probing tasks from any treebank: balanced, and with splits that share neither sentences nor, where
+one word carries the label, that word.
 """
 
 import warnings
@@ -38,7 +38,8 @@ DEFAULT = Generate()
 def treebank_tasks(
     path: str | Path, names: Sequence[str] | None = None, settings: Generate = DEFAULT
 ) -> list[Task]:
-    """Probing tasks from a treebank file, or a folder with train, validation and test files (CoNLL-U, bracketed trees, or both)."""
+    """Probing tasks from a treebank file, or a folder with train, validation and test files (CoNLL-U,
+    bracketed trees, or both)."""
     columns = sources.from_path(path, True, skip_bad=settings.skip_bad)
     splits = {split: list(of_split.sentences or ()) for split, of_split in columns.items()}
     return _generate(splits.get(sources.ALL, splits), names, settings)
@@ -48,7 +49,8 @@ def treebank_tasks(
 def grammar_tasks(
     size: int = 6000, names: Sequence[str] | None = None, settings: Generate = DEFAULT
 ) -> list[Task]:
-    """Probing tasks from headwise's embedded grammar: synthetic sentences, `size` for train and an eighth as many for each other split."""
+    """Probing tasks from headwise's embedded grammar: synthetic sentences, `size` for train and an eighth as
+    many for each other split."""
     sizes = {"train": size, "validation": max(1, size // 8), "test": max(1, size // 8)}
     settings = settings.with_changes(synthetic=True)
     names = [senteval_name(name) for name in names or SENTEVAL]
@@ -73,11 +75,13 @@ def generate(
 ) -> list[Task]:
     """Probing tasks from annotated sentences in any language.
 
-    Classes are equally frequent within every split. No sentence is in two splits, changed or not. Where one word carries the label
-    (Tense, SubjNumber, ObjNumber), its form belongs to one split alone, and is no more than 5 % of its class.
+    Classes are equally frequent within every split. No sentence is in two splits, changed or not. Where one
+    word carries the label (Tense, SubjNumber, ObjNumber), its form belongs to one split alone, and is no more
+    than 5 % of its class.
 
     Args:
-        sentences: annotated sentences, or those of each split; without splits they are divided by a hash of their words.
+        sentences: annotated sentences, or those of each split; without splits they are divided by a hash of
+            their words.
         names: which tasks; default: all that the annotation allows, with a warning for each that it does not.
 
     Raises:
@@ -179,7 +183,8 @@ def _top_constituents(splits: Splits, options: Generate) -> Items:
 def _word_content(splits: Splits, options: Generate) -> Items:
     """Which of the chosen words a sentence holds; sentences with two of them are left out.
 
-    The words are content words of four letters or more, rare ones first. How many: as many classes as then have enough examples.
+    The words are content words of four letters or more, rare ones first. How many: as many classes as then
+        have enough examples.
     """
     content_words = {
         split: [(sentence, _content_words(sentence)) for sentence in members]
@@ -211,7 +216,8 @@ def _word_content(splits: Splits, options: Generate) -> Items:
 
 
 def _content_words(sentence: Sentence) -> set[str]:
-    """Lower-case words of four letters or more; nouns, verbs, adjectives and adverbs where parts of speech are known."""
+    """Lower-case words of four letters or more; nouns, verbs, adjectives and adverbs where parts of speech
+    are known."""
     return {
         word.lower()
         for number, word in enumerate(sentence.words)
@@ -222,7 +228,8 @@ def _content_words(sentence: Sentence) -> set[str]:
 def _changed(
     change: Callable[[Sentence, np.random.Generator], tuple[str, ...] | None], label: str
 ) -> Callable[[Splits, Generate], Items]:
-    """A task of intact against changed sentences: only sentences that can be changed take part, half of them changed."""
+    """A task of intact against changed sentences: only sentences that can be changed take part, half of them
+    changed."""
 
     def make(splits: Splits, options: Generate) -> Items:
         rng = np.random.default_rng(options.seed)

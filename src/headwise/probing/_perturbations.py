@@ -14,33 +14,35 @@ EDGE = "\x00"  # before the first and after the last word
 
 
 def swap_words(sentence: Sentence, rng: np.random.Generator) -> tuple[str, ...] | None:
-    """Two neighbouring words exchanged (bigram shift). The first word stays, since its capital would tell; so does punctuation."""
+    """Two neighbouring words exchanged (bigram shift). The first word stays, since its capital would tell; so
+    does punctuation."""
     words = sentence.words
-    places = [i for i in range(1, len(words) - 1) if _plain(words[i]) and _plain(words[i + 1])]
-    places = [i for i in places if words[i].lower() != words[i + 1].lower()]
-    if not places:
+    plain = [i for i in range(1, len(words) - 1) if _plain(words[i]) and _plain(words[i + 1])]
+    swappable = [i for i in plain if words[i].lower() != words[i + 1].lower()]
+    if not swappable:
         return None
-    i = int(rng.choice(places))
+    i = int(rng.choice(swappable))
     return (*words[:i], words[i + 1], words[i], *words[i + 2 :])
 
 
 def swap_clauses(sentence: Sentence) -> tuple[str, ...] | None:
-    """The two coordinated main clauses exchanged, conjunction and punctuation left in their places, the first word with a capital."""
-    found = coordinated(sentence)
-    if found is None:
+    """The two coordinated main clauses exchanged, conjunction and punctuation left in their places, the first
+    word with a capital."""
+    clauses = coordinated(sentence)
+    if clauses is None:
         return None
-    place, end = found
+    conjunction, end = clauses
     words = list(sentence.words)
-    edge = place
+    edge = conjunction
     while edge > 0 and not any(char.isalnum() for char in words[edge - 1]):
         edge -= 1  # a comma before the conjunction stays there
-    first, second = words[:edge], words[place + 1 : end]
+    first, second = words[:edge], words[conjunction + 1 : end]
     if not first or not second:
         return None
     if first[0][0].isupper() and not _always_capital(sentence, 0):
         first[0] = first[0][0].lower() + first[0][1:]
     second[0] = second[0][0].upper() + second[0][1:]
-    return (*second, *words[edge : place + 1], *first, *words[end:])
+    return (*second, *words[edge : conjunction + 1], *first, *words[end:])
 
 
 def _always_capital(sentence: Sentence, word: int) -> bool:
@@ -54,9 +56,11 @@ def _always_capital(sentence: Sentence, word: int) -> bool:
 
 
 class Replacer:
-    """Replaces a noun or verb by one of the same form whose frequency, and whose bigrams with both neighbours, are about as frequent.
+    """Replaces a noun or verb by one of the same form whose frequency, and whose bigrams with both
+    neighbours, are about as frequent.
 
-    Counts leave out the sentence at hand: the word that belongs there then has no more evidence on its side than the one that does not.
+    Counts leave out the sentence at hand: the word that belongs there then has no more evidence on its side
+        than the one that does not.
 
     Args:
         sentences: the corpus the frequencies come from; needs parts of speech (upos or xpos).
@@ -85,58 +89,54 @@ class Replacer:
         self, sentence: Sentence, rng: np.random.Generator, tries: int = 200
     ) -> tuple[str, ...] | None:
         """The sentence with one noun or verb exchanged; None if no word fits."""
-        places = [
+        replaceable = [
             i
             for i in range(1, len(sentence))
             if word_kind(sentence, i) is not None and _plain(sentence.words[i])
         ]
-        own = {word.lower() for word in sentence.words}
-        for place in rng.permutation(places):
-            for candidate in self._candidates(sentence, int(place), rng, tries):
-                if candidate not in own and self.fits(sentence, int(place), candidate):
-                    return (*sentence.words[:place], candidate, *sentence.words[place + 1 :])
+        present = {word.lower() for word in sentence.words}
+        for number in rng.permutation(replaceable):
+            for candidate in self._candidates(sentence, int(number), rng, tries):
+                if candidate not in present and self.fits(sentence, int(number), candidate):
+                    return (*sentence.words[:number], candidate, *sentence.words[number + 1 :])
         return None
 
-    def fits(self, sentence: Sentence, place: int, candidate: str) -> bool:
-        """Whether a word matches the one at `place` in frequency and in both bigrams."""
+    def fits(self, sentence: Sentence, number: int, candidate: str) -> bool:
+        """Whether a word matches the sentence's word `number` in frequency and in both bigrams."""
         words = [EDGE, *(word.lower() for word in sentence.words), EDGE]
-        before, old, after = words[place : place + 3]
-        repeats = words.count(old)
-        near = _near(self.unigrams[old] - repeats, self.unigrams[candidate])
-        left = _near(self.bigrams[before, old] - 1, self.bigrams[before, candidate])
-        return near and left and _near(self.bigrams[old, after] - 1, self.bigrams[candidate, after])
+        before, word, after = words[number : number + 3]
+        return (
+            _near(self.unigrams[word] - words.count(word), self.unigrams[candidate])
+            and _near(self.bigrams[before, word] - 1, self.bigrams[before, candidate])
+            and _near(self.bigrams[word, after] - 1, self.bigrams[candidate, after])
+        )
 
     def _candidates(
-        self, sentence: Sentence, place: int, rng: np.random.Generator, tries: int
+        self, sentence: Sentence, number: int, rng: np.random.Generator, tries: int
     ) -> Sequence[str]:
-        sizes = self.by_size[str(word_kind(sentence, place))]
-        size = int(log2(max(1, self.unigrams[sentence.words[place].lower()])))
-        pool = [word for near in (size - 1, size, size + 1) for word in sizes.get(near, ())]
-        return [pool[i] for i in rng.permutation(len(pool))[:tries]]
+        sizes = self.by_size[str(word_kind(sentence, number))]
+        size = int(log2(max(1, self.unigrams[sentence.words[number].lower()])))
+        words = [*sizes.get(size - 1, ()), *sizes.get(size, ()), *sizes.get(size + 1, ())]
+        return [words[i] for i in rng.permutation(len(words))[:tries]]
 
 
 def word_kind(sentence: Sentence, word: int) -> str | None:
-    """What a replacement must share: part of speech and inflection of a common noun or full verb; None for other words."""
+    """What a replacement must share: part of speech and inflection of a common noun or full verb; None for
+    other words."""
     if sentence.upos is not None:
         if sentence.upos[word] not in ("NOUN", "VERB"):
             return None
-        inflection = (
-            sentence.feats[word]
-            if sentence.feats is not None
-            else sentence.xpos[word]
-            if sentence.xpos is not None
-            else ""
-        )
-        return f"{sentence.upos[word]} {inflection}"
-    if sentence.xpos is not None and (
-        sentence.xpos[word] in ("NN", "NNS") or sentence.xpos[word].startswith("VB")
-    ):
-        return sentence.xpos[word]
+        inflections = sentence.feats if sentence.feats is not None else sentence.xpos
+        return f"{sentence.upos[word]} {inflections[word] if inflections is not None else ''}"
+    if sentence.xpos is not None:
+        tag = sentence.xpos[word]
+        if tag in ("NN", "NNS") or tag.startswith("VB"):
+            return tag
     return None
 
 
-def _near(one: int, other: int) -> bool:
-    return abs(log2(max(one, 0) + 1) - log2(max(other, 0) + 1)) <= CLOSE
+def _near(count: int, candidate_count: int) -> bool:
+    return abs(log2(max(count, 0) + 1) - log2(max(candidate_count, 0) + 1)) <= CLOSE
 
 
 def _plain(word: str) -> bool:

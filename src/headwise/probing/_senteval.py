@@ -1,6 +1,9 @@
-"""The ten probing tasks of SentEval by their names, from SentEval's own files or from a folder with one set per task."""
+"""The ten probing tasks of SentEval by their names, from SentEval's own files or from a folder with one set
+per task."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +32,9 @@ def senteval_tasks(path: str | Path, names: Sequence[str] | None = None) -> list
     """The probing tasks found in a folder.
 
     Args:
-        path: a folder that holds, per task, either SentEval's text file (`tree_depth.txt`: split tr, va or te, label and sentence
-            separated by tabs) or a folder `tree_depth/` with train, test and perhaps validation tables (columns sentence, label).
+        path: a folder that holds, per task, either SentEval's text file (`tree_depth.txt`: split tr, va or
+            te, label and sentence separated by tabs) or a folder `tree_depth/` with train, test and perhaps
+            validation tables (columns sentence, label).
         names: which ("Depth" or "tree_depth"); default: all that are there, in SentEval's order.
 
     Raises:
@@ -39,15 +43,17 @@ def senteval_tasks(path: str | Path, names: Sequence[str] | None = None) -> list
     folder = Path(path)
     if not folder.is_dir():
         raise HeadwiseError(
-            f"{folder} is not a folder; expected one with files such as {SENTEVAL['Depth']}.txt or folders of that name"
+            f"{folder} is not a folder; expected one with files such as {SENTEVAL['Depth']}.txt or folders "
+            "of that name"
         )
-    found = {name: place for name, file in SENTEVAL.items() if (place := _place(folder, file)) is not None}
-    wanted = [senteval_name(name) for name in names] if names else list(found)
-    missing = [name for name in wanted if name not in found]
-    if missing or not wanted:
-        what = f"no task {missing[0]!r} ({SENTEVAL[missing[0]]})" if missing else "no probing task"
-        raise HeadwiseError(f"{folder} holds {what}; found: {', '.join(found) or 'nothing'}")
-    return [_task(name, found[name]) for name in wanted]
+    sources = {name: _source(folder, file) for name, file in SENTEVAL.items()}
+    present = {name: source for name, source in sources.items() if source is not None}
+    names = [senteval_name(name) for name in names or present]
+    missing = [f"no task {name!r} ({SENTEVAL[name]})" for name in names if name not in present]
+    if missing or not names:
+        problem = missing[0] if missing else "no probing task"
+        raise HeadwiseError(f"{folder} holds {problem}; found: {', '.join(present) or 'nothing'}")
+    return [_task(name, present[name]) for name in names]
 
 
 def senteval_name(name: str) -> str:
@@ -58,7 +64,8 @@ def senteval_name(name: str) -> str:
     """
     if not is_known(name):
         raise HeadwiseError(
-            f"there is no probing task {name!r}{did_you_mean(name, SENTEVAL)}; expected one of {', '.join(SENTEVAL)}"
+            f"there is no probing task {name!r}{did_you_mean(name, SENTEVAL)}; expected one of "
+            f"{', '.join(SENTEVAL)}"
         )
     return _by_key()[_key(name)]
 
@@ -69,28 +76,32 @@ def is_known(name: str) -> bool:
 
 
 def _by_key() -> dict[str, str]:
-    return {_key(known): task for task, file in SENTEVAL.items() for known in (task, file)}
+    files = {_key(file): task for task, file in SENTEVAL.items()}
+    return files | {_key(task): task for task in SENTEVAL}
 
 
 def _key(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
-def _place(folder: Path, file: str) -> Path | None:
-    places = [folder / f"{file}.txt{packed}" for packed in ("", ".gz", ".xz", ".bz2")] + [folder / file]
-    return next((place for place in places if place.is_file() or place.is_dir()), None)
+def _source(folder: Path, file: str) -> Path | None:
+    """A task's file or folder, if there is one."""
+    for name in (f"{file}.txt", f"{file}.txt.gz", f"{file}.txt.xz", f"{file}.txt.bz2", file):
+        if (folder / name).exists():
+            return folder / name
+    return None
 
 
-def _task(name: str, place: Path) -> Task:
-    tables = {} if place.is_dir() else read_file(place)
-    classes = None
-    if (
-        name == "WordContent"
-    ):  # a small set may lack a word in training that test asks for: no probe can guess it, which counts
-        every = tables or {split: read_table(file) for split, file in folder_files(place).items()}
-        classes = sorted({str(label) for table in every.values() for label in table.get("label", ())})
-    source: dict[str, Any] = {"data": tables} if tables else {"path": place}
-    return Task(name, **source, text="sentence", label="label", kind="classes", classes=classes)
+def _task(name: str, source: Path) -> Task:
+    options: dict[str, Any] = {"path": source} if source.is_dir() else {"data": read_file(source)}
+    if name == "WordContent":
+        # a small set may lack a word in training that test asks for: no probe can guess it, which counts
+        tables = options.get("data")
+        if tables is None:
+            tables = {split: read_table(file) for split, file in folder_files(source).items()}
+        words = chain.from_iterable(table.get("label", ()) for table in tables.values())
+        options["classes"] = sorted(set(map(str, words)))
+    return Task(name, **options, text="sentence", label="label", kind="classes")
 
 
 def read_file(path: Path) -> dict[str, pd.DataFrame]:
@@ -99,15 +110,17 @@ def read_file(path: Path) -> dict[str, pd.DataFrame]:
     Raises:
         HeadwiseError: a line is not split, label and sentence.
     """
-    rows: dict[str, list[tuple[str, str]]] = {}
+    rows: dict[str, list[tuple[str, str]]] = defaultdict(list)
     with open_text(path) as handle:
         for number, line in enumerate(handle, 1):
             if not line.strip():
                 continue
-            parts = line.rstrip("\n").split("\t")
-            if len(parts) != 3 or parts[0] not in SPLITS:
+            cells = line.rstrip("\n").split("\t")
+            if len(cells) != 3 or cells[0] not in SPLITS:
                 raise HeadwiseError(
-                    f"{path}, line {number}: expected tr, va or te, a label and a sentence, separated by tabs; got {line[:80]!r}"
+                    f"{path}, line {number}: expected tr, va or te, a label and a sentence, separated by "
+                    f"tabs; got {line[:80]!r}"
                 )
-            rows.setdefault(SPLITS[parts[0]], []).append((parts[2], parts[1]))
+            split, label, sentence = cells
+            rows[SPLITS[split]].append((sentence, label))
     return {split: pd.DataFrame(members, columns=["sentence", "label"]) for split, members in rows.items()}
