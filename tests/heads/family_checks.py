@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.heads import Heads, HeadSet
-from headwise.heads._find.verification import tensors_in
+from headwise.heads._find.verification import comparable
 from headwise.heads._sites import input_axis
 
 Inputs = Mapping[str, Any]
@@ -19,7 +19,7 @@ Inputs = Mapping[str, Any]
 def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     """Every floating tensor of one pass; random numbers a model draws are the same each time."""
     torch.manual_seed(0)
-    return list(tensors_in(model(**inputs)))
+    return comparable(model(**inputs))
 
 
 def same(one: list[Tensor], other: list[Tensor], tolerance: float = 0.0) -> bool:
@@ -212,7 +212,7 @@ def doubled(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]
     try:
         finite = not any(
             bool((t == 1e9).any()) for t in outputs(model, inputs)
-        )  # what `tensors_in` makes of NaN
+        )  # what `comparable` makes of NaN
     except (RuntimeError, TypeError):
         return None
     return (model, inputs) if finite else None

@@ -236,7 +236,7 @@ def test_beams_of_a_prompt_share_its_example(llama: Heads) -> None:
     assert len({int(example) for example in drawn}) > 1
     for number, (outputs, _) in enumerate(tape.passes(1)):
         last = (MASK.sum(1) - 1 + number) % 6  # examples have six tokens, and start over
-        expected = bank.of(1)[drawn, last, 3].repeat_interleave(3, 0)  # (prompts × beams, head_dim)
+        expected = bank.layer(1)[drawn, last, 3].repeat_interleave(3, 0)  # (prompts × beams, head_dim)
         torch.testing.assert_close(outputs[:, -1, 3], expected)
 
 

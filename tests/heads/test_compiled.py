@@ -10,7 +10,7 @@ from small_models import build
 from torch import Tensor, nn
 
 from headwise.heads import Heads, HeadsDidNotFire, HeadSet
-from headwise.heads._compiled import eagerly
+from headwise.heads._hooks import eagerly
 
 SHORT = torch.randint(5, 50, (3, 5), generator=torch.Generator().manual_seed(0))
 LONG = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(1))

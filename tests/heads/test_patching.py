@@ -202,7 +202,7 @@ def test_gradients_reach_the_source_of_a_patch(gpt2: Heads) -> None:
         gpt2.model(OTHER)
     with gpt2.patched(SETS, tape):
         loss = gpt2.model(CLEAN).logits.pow(2).sum()
-    assert torch.autograd.grad(loss, tape.of(0))[0].abs().sum() > 0
+    assert torch.autograd.grad(loss, tape.layer(0))[0].abs().sum() > 0
 
 
 @pytest.mark.parametrize("cached", [True, False])

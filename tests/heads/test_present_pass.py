@@ -156,7 +156,7 @@ def test_a_decoder_that_reads_the_encoders_text_has_its_mask(pooling: str) -> No
     with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
         heads.model(input_ids=TOKENS, attention_mask=MASK)
     for site in heads.sites:
-        torch.testing.assert_close(tape.of(site.index), by_hand(whole.of(site.index), pooling))
+        torch.testing.assert_close(tape.layer(site.index), by_hand(whole.layer(site.index), pooling))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -185,9 +185,9 @@ def test_rows_of_a_failed_pass_do_not_stand_among_others() -> None:
     for where in (model.bert.encoder.layer[1], model.classifier):  # half-way, and behind all heads
         with heads.recorded("cls") as tape:
             fail(where)
-            assert tape.of(0).shape[0] == 3  # a pass that is left early on purpose can be read
+            assert tape.layer(0).shape[0] == 3  # a pass that is left early on purpose can be read
             model(TOKENS[:2])
-            for read in (lambda: tape.outputs, lambda: tape.of(0)):
+            for read in (lambda: tape.outputs, lambda: tape.layer(0)):
                 with pytest.raises(HeadwiseError, match=r"failed.*tape.clear\(\)"):
                     read()
             tape.clear()
@@ -210,7 +210,7 @@ def test_rows_of_dropped_layers_are_not_taken_for_those_of_other_passes() -> Non
     with torch.no_grad(), heads.recorded("cls") as tape:
         for _ in range(6):
             model(TOKENS)
-    rows = [tape.of(site.index).shape[0] for site in heads.sites]
+    rows = [tape.layer(site.index).shape[0] for site in heads.sites]
     assert min(rows) < max(rows) == 18
     with pytest.raises(HeadwiseError, match="was not in the same passes as the layers beside it"):
         _ = tape.outputs

@@ -121,7 +121,7 @@ def test_gradients_flow_only_when_asked(bert: Heads) -> None:
     with bert.recorded("cls", detach=False) as kept:
         loss = bert.model(TOKENS).logits.sum()
     assert (
-        torch.autograd.grad(loss, kept.of(0), allow_unused=True)[0] is None
+        torch.autograd.grad(loss, kept.layer(0), allow_unused=True)[0] is None
     )  # the pooled copy lies beside the path
     assert kept.outputs.requires_grad
 
@@ -143,16 +143,16 @@ def test_an_encoder_decoder_in_generation() -> None:
     assert [site.kind for site in heads.sites] == ["self", "decoder", "cross"]
     with heads.recorded("last") as tape:
         heads.model.generate(TOKENS, attention_mask=MASK, max_new_tokens=3, min_new_tokens=3)
-    assert [tape.of(i).shape[0] for i in range(3)] == [
+    assert [tape.layer(i).shape[0] for i in range(3)] == [
         3,
         9,
         9,
     ]  # one pass of the encoder, three of the decoder
     with torch.no_grad(), heads.recorded("last") as direct:
         heads.model.get_encoder()(TOKENS, attention_mask=MASK)
-    assert torch.equal(direct.of(0), tape.of(0))
+    assert torch.equal(direct.layer(0), tape.layer(0))
     with pytest.raises(HeadwiseError, match="no head outputs of layer 1"):
-        direct.of(1)
+        direct.layer(1)
 
 
 def test_other_arguments_do_not_confuse_the_batch(bert: Heads) -> None:

@@ -135,7 +135,7 @@ def test_heads_in_another_order_keep_their_maps() -> None:
         with torch.no_grad(), heads.recorded("all", attention=True) as tape:
             heads.model(tokens)
         tapes.append(tape)
-    assert torch.equal(tapes[0].of(0), tapes[1].of(0)[..., order, :])
+    assert torch.equal(tapes[0].layer(0), tapes[1].layer(0)[..., order, :])
     assert torch.equal(tapes[0].attention[0], tapes[1].attention[0][:, order])
 
 

@@ -235,13 +235,13 @@ def test_heads_are_replaced_by_what_they_put_out_on_texts(how: str) -> None:
     heads, ids = Heads(model), words_of("llama")(TEXTS[0], return_tensors="pt")["input_ids"]
     with heads.recorded("all") as tape:
         model(input_ids=ids)
-    of_text = tape.of(0)[0, VIRTUAL:, 1]  # (tokens, head_dim)
+    of_text = tape.layer(0)[0, VIRTUAL:, 1]  # (tokens, head_dim)
     with (
         heads.silenced(HeadSet([(0, 1)]), how=how, reference={"input_ids": ids}),
         heads.recorded("all") as lesioned,
     ):
         model(input_ids=ids)
-    rows = lesioned.of(0)[0, VIRTUAL:, 1]
+    rows = lesioned.layer(0)[0, VIRTUAL:, 1]
     torch.testing.assert_close(rows, of_text.mean(0).expand_as(rows) if how == "mean" else of_text)
 
 

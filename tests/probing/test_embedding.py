@@ -88,7 +88,7 @@ def test_shared_layers_end_at_the_right_call() -> None:
     chosen = HeadSet([(0, 1), (1, 0)])
     with torch.no_grad():
         found = head_outputs(heads, chosen, inputs, "cls")
-        torch.testing.assert_close(found, torch.cat([tape.of(0)[:, 1], tape.of(1)[:, 0]], 1))
+        torch.testing.assert_close(found, torch.cat([tape.layer(0)[:, 1], tape.layer(1)[:, 0]], 1))
         torch.testing.assert_close(layer_output(heads, 1, inputs, "cls"), tape.hidden[:, 1])
 
 
@@ -173,7 +173,7 @@ def test_states_equal_recorded_ones(task: Task) -> None:
     with torch.no_grad(), encoder.heads.recorded("all") as tape:
         model(**inputs)
     torch.testing.assert_close(
-        embedded._read(inputs), torch.cat([tape.of(0)[:, :, 1], tape.of(1)[:, :, 0]], -1)
+        embedded._read(inputs), torch.cat([tape.layer(0)[:, :, 1], tape.layer(1)[:, :, 0]], -1)
     )
 
 

@@ -131,7 +131,7 @@ def test_figures_equal_slow_ones() -> None:
         for (text,) in train.texts:
             with torch.no_grad(), heads.recorded("last") as tape:
                 model(**words(text, return_tensors="pt"))
-            outputs.append(tape.of(layer)[0, head].double().numpy())
+            outputs.append(tape.layer(layer)[0, head].double().numpy())
         x, fine = np.array(outputs), np.asarray(train.labels) == 0
         unit = x[fine].mean(0) - x[~fine].mean(0)
         unit /= np.linalg.norm(unit)

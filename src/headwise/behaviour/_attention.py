@@ -60,7 +60,7 @@ class Watch:
         step = max(1, AT_ONCE // max(1, batch * site.n_heads * keys.ids.shape[1]))
         sums = torch.zeros(2, len(self.roles), batch, site.n_heads, dtype=torch.float64)
         for start in range(self.first, tokens, step):
-            self.rows.wanted, self.rows.latest = torch.arange(start, min(start + step, tokens)), latest
+            self.rows.queries, self.rows.latest = torch.arange(start, min(start + step, tokens)), latest
             columns = self.rows._columns(site.kind, tokens)
             maps = self.rows.take(site, batch, tokens)
             if maps is None or not bool((columns >= 0).any()):

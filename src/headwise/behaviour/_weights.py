@@ -162,7 +162,7 @@ def _check_values(heads: Heads, sites: Sequence[Circuits], rows: Mapping[int, Ma
                 states = x if x.ndim == 3 and x.shape[1:] == (keys, width) else None
         if states is None:
             raise UnsupportedModel(f"what the values of layer {site.index} are made of was not seen")
-        outputs = tape.of(site.index).double().cpu()
+        outputs = tape.layer(site.index).double().cpu()
         attended = torch.einsum("bhqk,bkd,hed->bqhe", maps.double().cpu(), states, weights.value)
         bias = outputs - attended  # attention sums to 1, so the bias of values is the same at every query
         tolerance = 1e-3 * max(1.0, float(outputs.abs().max()))

@@ -14,11 +14,14 @@ from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._find.discovery import find_sites
 from headwise.heads._find.verification import check_view
+from headwise.heads._freeze.training_only import training_only
 from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
+from headwise.heads._remove.even import prunable_evenly
+from headwise.heads._remove.removal import remove
 from headwise.heads._sites import Site
-from headwise.heads._use.attention import maps_on
-from headwise.heads._use.attention_rows import Queries, QueryRows, rows_on
+from headwise.heads._use.attention import Queries, QueryRows, maps_on, rows_on
+from headwise.heads._use.baking import bake
 from headwise.heads._use.blocks import Edit, refuse_if_open
 from headwise.heads._use.course import Course
 from headwise.heads._use.gates import Gates, check_gates
@@ -67,7 +70,7 @@ class Heads(Described):
         self._taps = Taps(model, self.sites)
         self._silencers: dict[tuple[HeadSet, bool], Gates] = {}
         # Whether rows of a batch may have gates of their own
-        self.rows_apart: bool = check_view(self, self.example)
+        self.rows_apart: bool = check_view(self)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,19 +99,19 @@ class Heads(Described):
         Raises:
             HeadwiseError: it names a head the model does not have.
         """
-        chosen = head_set if isinstance(head_set, HeadSet) else HeadSet(head_set)
-        for layer, head in chosen:
-            if layer >= len(self.sites) or head >= self.sites[layer].n_heads:
-                has = (
-                    f"layer {layer} has {self.sites[layer].n_heads} heads"
-                    if layer < len(self.sites)
-                    else f"it has {len(self.sites)} layers"
-                )
-                raise HeadwiseError(
-                    f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {has}, "
-                    "counted from 0. Was the set made for another model?"
-                )
-        return chosen
+        head_set = HeadSet(head_set)
+        for layer, head in head_set:
+            if layer >= len(self.sites):
+                size = f"it has {len(self.sites)} layers"
+            elif head >= self.sites[layer].n_heads:
+                size = f"layer {layer} has {self.sites[layer].n_heads} heads"
+            else:
+                continue
+            raise HeadwiseError(
+                f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {size}, "
+                "counted from 0. Was the set made for another model?"
+            )
+        return head_set
 
     def gated(self, gates: Tensor) -> AbstractContextManager[None]:
         """Multiplies every head's output by its gate, in each pass inside the block.
@@ -128,11 +131,13 @@ class Heads(Described):
                 f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per "
                 "row would reach other rows: run rows one by one with gates (layers, heads)"
             )
-        return self._with(Gates(gates, self.sites, skip=not self._taps.installed, root=root_of(self.model)))
+        return self._gating(Gates(gates, self.sites, not self._taps.installed, root_of(self.model)))
 
-    def _with(self, edit: Gates) -> AbstractContextManager[None]:
-        reached = [site for site in self.sites if site.index not in edit.skipped]
-        return self._taps.applying(edit, reached) if edit.alike else following(self, edit, reached)
+    def _gating(self, edit: Gates) -> AbstractContextManager[None]:
+        sites = [site for site in self.sites if site.index not in edit.skipped]
+        if edit.alike:
+            return self._taps.applying(edit, sites)
+        return following(self, edit, sites)
 
     def _silencer(self, head_set: HeadSet) -> Gates:
         """The gates of a lesion, kept: training under masks comes back to a few sets, and what lies on the
@@ -142,8 +147,8 @@ class Heads(Described):
         if edit is None:
             with torch.inference_mode(False):  # a lesion kept from an evaluation may come back in a training
                 # Selected, not multiplied: 0 · NaN is NaN
-                opened = ~torch.from_numpy(head_set.to_mask(self.shape))
-                edit = self._silencers[key] = Gates(opened, self.sites, skip=not self._taps.installed)
+                gates = ~torch.from_numpy(head_set.to_mask(self.shape))
+                edit = self._silencers[key] = Gates(gates, self.sites, skip=not self._taps.installed)
             if len(self._silencers) > KEPT_SETS:
                 self._silencers.pop(next(iter(self._silencers)), None)
         return edit
@@ -168,7 +173,7 @@ class Heads(Described):
         """
         head_set = self.check(head_set)
         if how == "zero":
-            return self._with(self._silencer(head_set))
+            return self._gating(self._silencer(head_set))
         edit = replacement(self, head_set, how, reference, seed)
         return following(self, edit, [self.sites[layer] for layer in head_set.layers()])
 
@@ -227,8 +232,8 @@ class Heads(Described):
         return steered(self, directions, scale, tokens, prompt)
 
     def bake(self, directions: Directions, scale: float | Tensor = 1.0) -> nn.Module:
-        """A copy of the model that does by itself what `steered(directions, scale)` does at all tokens: W_O ·
-        direction becomes a bias.
+        """A copy of the model that does by itself what `steered(directions, scale)` does at all tokens:
+        W_O · direction becomes a bias.
 
         Where the projections have no bias the family's own setting (Llama's `attention_bias`) adds one, and
         the other biases it brings are zero; so `save_pretrained` writes an ordinary model that plain
@@ -237,8 +242,6 @@ class Heads(Described):
         Raises:
             UnsupportedModel: the family has no such setting, or the weights are quantised or offloaded.
         """
-        from headwise.heads._use.baking import bake
-
         return bake(self, directions, scale)
 
     def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
@@ -267,9 +270,9 @@ class Heads(Described):
                 real tokens, or "all".
             attention: also record attention: True for whole maps (eager attention while recording); or of
                 some queries only, which are recomputed from q and k while the model keeps its attention:
-                    "last" (real token of each pass), "generated" (each token
-                that `generate()` adds), or positions among the real tokens, negative ones from the end of the
-                prompt. Before dropout; rows of padding are zero, those of a query that is not there NaN.
+                "last" (real token of each pass), "generated" (each token that `generate()` adds), or
+                positions among the real tokens, negative ones from the end of the prompt. Before dropout;
+                rows of padding are zero, those of a query that is not there NaN.
             hidden, detach: also record each layer's output, pooled in the same way; cut what is recorded from
                 the autograd graph.
             prompt: as in `steered`.
@@ -297,14 +300,10 @@ class Heads(Described):
     ) -> AbstractContextManager[None]:
         """Lets only `head_set` among the heads learn: see
         `headwise.heads._freeze.training_only.training_only`."""
-        from headwise.heads._freeze.training_only import training_only
-
         return training_only(self, self.check(head_set), optimizer, output_projection, **options)
 
     def remove(self, head_set: HeadSet) -> nn.Module:
         """A smaller model without `head_set`: see `headwise.heads._remove.removal.remove`."""
-        from headwise.heads._remove.removal import remove
-
         return remove(self, self.check(head_set))
 
     def prunable_evenly(self, scores: ArrayLike, fraction: float) -> HeadSet:
@@ -325,8 +324,6 @@ class Heads(Described):
             HeadwiseError: layers have different numbers of heads or groups, a score is missing, or the
                 fraction is less than one group or leaves none.
         """
-        from headwise.heads._remove.even import prunable_evenly
-
         return prunable_evenly(self.sites, scores, fraction)
 
     def install(self) -> None:
@@ -340,10 +337,11 @@ class Heads(Described):
 
     def section(self) -> Section:
         """What is said of this model's heads: every attention layer, and what it is made of."""
-        from headwise.heads._section import of_heads
+        from headwise.heads._anatomy import heads_section
 
-        return of_heads(self)
+        return heads_section(self)
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(site.kind for site in self.sites))
-        return f"Heads({type(root_of(self.model)).__name__}: {len(self.sites)} layers, {self.total} heads; {kinds})"
+        name = type(root_of(self.model)).__name__
+        return f"Heads({name}: {len(self.sites)} layers, {self.total} heads; {kinds})"

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headwise._base.names import shown
 from headwise._base.parsing import parse_json
+from headwise._base.sentences import counted
 from headwise.errors import HeadwiseError
 from headwise.sections import Described, Section
 
@@ -32,11 +33,11 @@ class HeadSet(Described, Set[tuple[int, int]]):
     __slots__ = ("_heads", "_sorted")
 
     def __init__(self, heads: Iterable[tuple[int, int]] = ()) -> None:
-        self._heads = frozenset(_pair(entry) for entry in heads)
+        self._heads = frozenset(_pair(head) for head in heads)
         self._sorted = tuple(sorted(self._heads))
 
-    def __contains__(self, entry: object) -> bool:
-        return entry in self._heads
+    def __contains__(self, head: object) -> bool:
+        return head in self._heads
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._sorted)
@@ -52,13 +53,14 @@ class HeadSet(Described, Set[tuple[int, int]]):
 
     def __str__(self) -> str:
         """Heads grouped by layer: `3 heads: 0.3 0.5 7.10`."""
-        return f"{len(self)} head{'s' * (len(self) != 1)}: {' '.join(f'{layer}.{head}' for layer, head in self) or 'none'}"
+        heads = " ".join(f"{layer}.{head}" for layer, head in self)
+        return f"{counted(len(self), 'head')}: {heads or 'none'}"
 
     def section(self) -> Section:
         """What is said of this set."""
-        from headwise.heads._section import of_set
+        from headwise.heads._anatomy import head_set_section
 
-        return of_set(self)
+        return head_set_section(self)
 
     def overlap(self, other: Iterable[tuple[int, int]]) -> float:
         """The share of common heads, |A∩B| ÷ n in 0..1, where n is the size of the larger set (the papers
@@ -66,8 +68,8 @@ class HeadSet(Described, Set[tuple[int, int]]):
 
         Two empty sets overlap by 0.
         """
-        other = other if isinstance(other, HeadSet) else HeadSet(other)
-        return len(self & other) / max(len(self), len(other), 1)
+        compared = HeadSet(other)
+        return len(self & compared) / max(len(self), len(compared), 1)
 
     def layers(self) -> dict[int, tuple[int, ...]]:
         """The heads of each layer that has any, as {layer: heads}, both ascending."""
@@ -111,7 +113,7 @@ class HeadSet(Described, Set[tuple[int, int]]):
 
     def to_json(self) -> str:
         """A JSON list of [layer, head] pairs."""
-        return json.dumps([list(entry) for entry in self])
+        return json.dumps(self._sorted)
 
     @classmethod
     def from_json(cls, text: str) -> HeadSet:
@@ -120,17 +122,18 @@ class HeadSet(Described, Set[tuple[int, int]]):
         Raises:
             HeadwiseError: the text is not a JSON list of pairs.
         """
-        entries = parse_json(text, f"a set of heads is a JSON list like [[0, 3], [7, 10]]; {shown(text)}")
-        if not isinstance(entries, list):
-            raise HeadwiseError(f"a set of heads is a JSON list like [[0, 3], [7, 10]]; got {shown(text)}")
-        return cls(entries)
+        expected = "a set of heads is a JSON list like [[0, 3], [7, 10]]"
+        pairs = parse_json(text, f"{expected}; {shown(text)}")
+        if not isinstance(pairs, list):
+            raise HeadwiseError(f"{expected}; got {shown(text)}")
+        return cls(pairs)
 
 
-def _pair(entry: Any) -> tuple[int, int]:
+def _pair(pair: Any) -> tuple[int, int]:
     try:
-        layer, head = (index(part) for part in entry)
+        layer, head = map(index, pair)
     except (TypeError, ValueError):
-        raise HeadwiseError(f"a head is a pair of integers (layer, head); got {shown(entry)}") from None
+        raise HeadwiseError(f"a head is a pair of integers (layer, head); got {shown(pair)}") from None
     if layer < 0 or head < 0:
         raise HeadwiseError(f"layers and heads count from 0; got ({layer}, {head})")
     return layer, head

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from headwise.heads._compiled import eagerly
+from headwise.heads._hooks import eagerly
 from headwise.heads._inputs import root_of
 from headwise.heads._restoration import evaluating, forked, unchanged
 from headwise.heads._twins import Bound, Twins
@@ -37,21 +37,22 @@ def twins_of(*originals: Any, blocks: bool = True, frozen: bool = False) -> tupl
         blocks: whether the blocks that are open in this thread hold for passes of the twins, too.
         frozen: whether no weight of theirs asks for a gradient.
     """
-    models = [model_of(original) for original in originals]
+    models = list(map(model_of, originals))
     with torch.inference_mode(False), torch.no_grad():
         try:
             twins = Twins(models, frozen)
-            made = tuple(map(twins.of, originals))
+            copies = tuple(map(twins.twin, originals))
             if blocks:
-                _carry(twins)
+                _carry_blocks(twins)
         except Bound:
             return None
-    for model in models if frozen else ():
-        _frozen[twins.of(model)] = drawing(*originals)
-    for original, twin in zip(originals, made, strict=True):
+    if frozen:
+        for model in models:
+            _frozen[twins.twin(model)] = drawing(*originals)
+    for original, copy in zip(originals, copies, strict=True):
         if not isinstance(original, nn.Module):
-            twin.original = original.original or original
-    return made
+            copy.original = original.original or original
+    return copies
 
 
 def model_of(original: Any) -> nn.Module:
@@ -75,13 +76,13 @@ def frozen_twin(model: nn.Module) -> AbstractContextManager[None] | None:
 def twinned(*originals: Any) -> Iterator[tuple[Any, ...]]:
     """Twins of models and `Heads` in evaluation mode; blocks that are open in this thread hold for their
     passes, too."""
-    made = twins_of(*originals)
-    if made is not None:
-        with forked(model_of(made[0]), drawing(*originals)):
-            yield made
+    twins = twins_of(*originals)
+    if twins is not None:
+        with forked(model_of(twins[0]), drawing(*originals)):
+            yield twins
         return
     with turn, ExitStack() as modes:
-        for model in {id(model): model for model in map(model_of, originals)}.values():
+        for model in dict.fromkeys(map(model_of, originals)):
             modes.enter_context(evaluating(model))
         yield originals
 
@@ -90,13 +91,13 @@ def twinned(*originals: Any) -> Iterator[tuple[Any, ...]]:
 def undisturbed(*originals: Any) -> Iterator[tuple[Any, ...]]:
     """Twins of models and `Heads` as they are outside any block, for a pass of ours: compiled code runs as it
     is written."""
-    made = twins_of(*originals, blocks=False)
-    if made is not None:
-        with forked(model_of(made[0]), drawing(*originals)), torch.inference_mode(False), eagerly():
-            yield made
+    twins = twins_of(*originals, blocks=False)
+    if twins is not None:
+        with forked(model_of(twins[0]), drawing(*originals)), torch.inference_mode(False), eagerly():
+            yield twins
         return
     with turn, ExitStack() as state:
-        for model in {id(model): model for model in map(model_of, originals)}.values():
+        for model in dict.fromkeys(map(model_of, originals)):
             state.enter_context(unchanged(model))
         for original in originals:
             if not isinstance(original, nn.Module):
@@ -104,15 +105,14 @@ def undisturbed(*originals: Any) -> Iterator[tuple[Any, ...]]:
         yield originals
 
 
-def _carry(twins: Twins) -> None:
+def _carry_blocks(twins: Twins) -> None:
     """Makes the blocks hold that are open in this thread or task on modules of the models."""
     for taps in dict.fromkeys(block.taps for block in open_blocks()):
         if not any(twins.holds(tap.module) for tap in taps.taps):
             continue
-        twins.of(taps).follow(taps)
+        twins.twin(taps).follow(taps)
         root: Any = root_of(taps.model)
         if isinstance(vars(root).get("generate"), Watch):
-            twin = twins.of(root)
-            vars(twin)["generate"] = Watch(
-                root, vars(twin).get("generate") or MethodType(type(root).generate, twin)
-            )
+            attributes = vars(twins.twin(root))
+            generate = attributes.get("generate") or MethodType(type(root).generate, twins.twin(root))
+            attributes["generate"] = Watch(root, generate)

@@ -12,16 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from headwise.heads._compiled import eagerly
-from headwise.heads._hooks import COPIER, drop_new_hooks, hook_numbers
+from headwise.heads._hooks import COPIER, drop_new_hooks, eagerly, hook_numbers
 
 ABSENT = object()
 
 
 def devices_of(model: nn.Module) -> list[torch.device]:
     """The accelerators a model's parameters and buffers lie on."""
-    found = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    return sorted((d for d in found if d.type not in ("cpu", "meta")), key=str)
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    return sorted((device for device in devices if device.type not in ("cpu", "meta")), key=str)
 
 
 def forked(model: nn.Module, draws: bool = True) -> AbstractContextManager[None]:
@@ -31,7 +30,8 @@ def forked(model: nn.Module, draws: bool = True) -> AbstractContextManager[None]
         return nullcontext()
     devices = devices_of(model)
     return torch.random.fork_rng(
-        devices=[d.index or 0 for d in devices], device_type=devices[0].type if devices else "cuda"
+        devices=[device.index or 0 for device in devices],
+        device_type=devices[0].type if devices else "cuda",
     )
 
 
@@ -51,25 +51,19 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards modules, their attributes, hooks, modes and buffers, and the random
     state, are as before."""
-    before = [
-        (module, dict(vars(module)), dict(module._buffers), dict(module._modules))
-        for module in model.modules()
-    ]
-    # Transformers sets some in a pass, and an attribute says so
-    hooks = [(module, hook_numbers(module)) for module in model.modules()]
+    tables: list[tuple[MutableMapping[str, Any], dict[str, Any]]] = []  # as they will be, and as they are
+    hooks: list[tuple[nn.Module, set[int]]] = []  # transformers sets some in a pass, and an attribute says so
+    for module in model.modules():
+        tables += [(table, dict(table)) for table in (vars(module), module._buffers, module._modules)]
+        hooks.append((module, hook_numbers(module)))
     contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.device.type != "meta"]
     try:
         with forked(model), torch.inference_mode(False), eagerly():
             model.eval()
             yield
     finally:
-        for module, attributes, buffers, children in before:
-            for present, past in (
-                (vars(module), attributes),
-                (module._buffers, buffers),
-                (module._modules, children),
-            ):
-                _restore(present, past)
+        for present, past in tables:
+            _restore(present, past)
         for module, numbers in hooks:
             drop_new_hooks(module, numbers)
         with torch.no_grad():
@@ -78,15 +72,16 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(content)
 
 
-def _restore(present: MutableMapping[str, Any], past: MutableMapping[str, Any]) -> None:
+def _restore(present: MutableMapping[str, Any], past: dict[str, Any]) -> None:
     """Puts back what has changed, and nothing else: other threads may be running the model."""
-    for name in [name for name in list(present) if name not in past and not _of_a_block(name, present[name])]:
-        del present[name]
+    for name, value in list(present.items()):
+        if name not in past and not _belongs_to_a_block(name, value):
+            del present[name]
     for name, value in past.items():
-        if present.get(name, ABSENT) is not value and not _of_a_block(name, value):
+        if present.get(name, ABSENT) is not value and not _belongs_to_a_block(name, value):
             present[name] = value
 
 
-def _of_a_block(name: str, value: Any) -> bool:
+def _belongs_to_a_block(name: str, value: Any) -> bool:
     """Whether an attribute belongs to an open block, which ends by itself."""
     return name == COPIER or bool(getattr(type(value), "headwise", False))

@@ -62,27 +62,26 @@ class Site:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values, with the names of `headwise inspect`."""
-        values = asdict(self)
         names = {"index": "layer", "n_heads": "heads", "n_groups": "groups"}
-        return {
-            names.get(name, name): value
-            for name, value in values.items()
-            if name not in ("head_order", "batch_first")
-        }
+        values = {names.get(name, name): value for name, value in asdict(self).items()}
+        del values["head_order"], values["batch_first"]
+        return values
 
 
 def projection_weight(module: nn.Module) -> Tensor | None:
     """The 2-D weight of a projection (a wrapper such as a LoRA layer answers with its base weight); None if
     it has none."""
     weight = getattr(module, "weight", None)
-    return weight if isinstance(weight, Tensor) and weight.ndim == 2 else None
+    if isinstance(weight, Tensor) and weight.ndim == 2:
+        return weight
+    return None
 
 
-def is_plain(weight: object) -> bool:
+def is_plain(weight: Any) -> bool:
     """Whether a weight is numbers that can be read and cut: not quantised, sharded or offloaded."""
-    return (
-        type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"  # type: ignore[attr-defined]
-    )
+    if type(weight) not in (Tensor, nn.Parameter):
+        return False
+    return weight.is_floating_point() and weight.device.type != "meta"
 
 
 def plain_weight(path: str, weight: Any) -> Tensor:
@@ -102,5 +101,5 @@ def plain_weight(path: str, weight: Any) -> Tensor:
 def input_axis(module: nn.Module) -> int:
     """Axis of the weight that runs over the projection's input: 0 for GPT-2's `Conv1D`, which stores it
     transposed; else 1."""
-    base = getattr(module, "base_layer", module)  # peft keeps the wrapped layer there
-    return 0 if isinstance(base, Conv1D) else 1
+    base_layer = getattr(module, "base_layer", module)  # of a PEFT layer: what it wraps
+    return 0 if isinstance(base_layer, Conv1D) else 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from functools import partial
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ref
@@ -19,30 +20,18 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from headwise.heads._hooks import COPIER, FLAGS, KINDS, is_ours
+from headwise.heads._hooks import COPIER, FLAGS, KINDS, hook_numbers, is_ours
 
-NUMBERS = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    range,
-    slice,
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    torch.layout,
-)
-ATOMS = frozenset((*NUMBERS, type, BuiltinFunctionType, ModuleType, torch.Generator))
+NUMBERS = (bool, int, float, complex, str, bytes, type(None), range, slice)
+TORCH_NUMBERS = (torch.dtype, torch.device, torch.Size, torch.layout, torch.Generator)
+ATOMS = {*NUMBERS, *TORCH_NUMBERS, type, BuiltinFunctionType, ModuleType}
 LISTS = (list, tuple, set, frozenset, deque)
 DICTS = (dict, OrderedDict, defaultdict)
 # What `torch.compile` puts on the module that it wraps another in
 COMPILED = ("forward", "_forward", "dynamo_ctx")
 # Classes of objects that are copied if they hold on to modules
 COPIED = ("headwise.", "torch.nn.modules.module._WrappedHook")
+TABLES = frozenset(name for name, table in vars(nn.Module()).items() if isinstance(table, dict | set))
 
 
 class Bound(Exception):
@@ -63,15 +52,15 @@ class Twins:
     def __init__(self, models: Iterable[nn.Module], frozen: bool = False) -> None:
         self._frozen = frozen
         self._tree = {id(module) for model in models for module in model.modules()}
-        # By id, what there is a twin of, kept so that its id stays its own; the twin
-        self._made: dict[int, tuple[Any, Any]] = {}
-        self._plain: dict[int, Any] = {}  # by id, what holds on to no module
+        # By id: an original, held so that its id is not given away, and its twin
+        self._twins: dict[int, tuple[Any, Any]] = {}
+        self._unbound: dict[int, Any] = {}  # by id, what holds on to no module
 
     def holds(self, module: nn.Module) -> bool:
         """Whether a module belongs to the models."""
         return id(module) in self._tree
 
-    def of(self, value: Any) -> Any:
+    def twin(self, value: Any) -> Any:
         """The twin of a value; the value itself, if it holds on to none of the modules.
 
         Raises:
@@ -80,27 +69,32 @@ class Twins:
         kind = type(value)
         if kind in ATOMS:
             return value
-        if id(value) in self._made:
-            return self._made[id(value)][1]
+        if id(value) in self._twins:
+            return self._twins[id(value)][1]
         if isinstance(value, Tensor):
             return self._parameter(value) if isinstance(value, nn.Parameter) else value
         if kind in (ProxyType, CallableProxyType):
             raise Bound(f"a proxy of a {value.__class__.__name__}")
         if isinstance(value, nn.Module):
             return self._module(value)
-        if kind in DICTS or kind in LISTS:
-            return self._container(value)
+        if kind in DICTS:
+            return self._dict(value)
+        if kind in LISTS:
+            return self._list(value)
         if kind is MethodType:
-            owner = self.of(value.__self__)
-            return value if owner is value.__self__ else self._keep(value, MethodType(value.__func__, owner))
+            owner = self.twin(value.__self__)
+            if owner is value.__self__:
+                return value
+            return self._keep(value, MethodType(value.__func__, owner))
         if kind is partial:
-            inner = self.of(value.func), self.of(value.args), self.of(value.keywords)
-            made = partial(inner[0], *inner[1], **inner[2])
-            vars(made).update(self.of(vars(value)))
-            return self._keep(value, made)
+            call = partial(self.twin(value.func), *self.twin(value.args), **self.twin(value.keywords))
+            vars(call).update(self.twin(vars(value)))
+            return self._keep(value, call)
         if kind is ref:
-            made = self.of(value()) if isinstance(value(), nn.Module) else value()
-            return value if made is value() else self._keep(value, ref(made))
+            target = value()
+            if not isinstance(target, nn.Module) or self.twin(target) is target:
+                return value
+            return self._keep(value, ref(self.twin(target)))
         if isinstance(value, PreTrainedConfig):
             return self._config(value)
         if f"{kind.__module__}.{kind.__qualname__}".startswith(COPIED):
@@ -110,29 +104,28 @@ class Twins:
         return value
 
     def _keep(self, value: Any, twin: Any) -> Any:
-        self._made[id(value)] = value, twin
+        self._twins[id(value)] = value, twin
         return twin
 
-    def _container(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            twin: Any = self._keep(value, value.copy())
-            twin.clear()
-            for key, item in list(value.items()):  # a list at once: another thread may be adding to it
-                twin[self.of(key)] = self.of(item)
-            return twin
+    def _dict(self, value: Any) -> Any:
+        twin: Any = self._keep(value, value.copy())
+        twin.clear()
+        for key, member in list(value.items()):  # a list at once: another thread may be adding to it
+            twin[self.twin(key)] = self.twin(member)
+        return twin
+
+    def _list(self, value: Any) -> Any:
         if isinstance(value, list):
-            listed = self._keep(value, [])
-            listed.extend(map(self.of, list(value)))
-            return listed
-        items = list(value)
-        twins = list(map(self.of, items))
-        if isinstance(value, tuple | frozenset) and all(
-            one is other for one, other in zip(items, twins, strict=True)
-        ):
+            twin = self._keep(value, [])
+            twin.extend(map(self.twin, list(value)))
+            return twin
+        members = list(value)
+        twins = list(map(self.twin, members))
+        if isinstance(value, deque):
+            return self._keep(value, deque(twins, value.maxlen))
+        if not isinstance(value, set) and all(map(is_, twins, members)):
             return value
-        return self._keep(
-            value, deque(twins, value.maxlen) if isinstance(value, deque) else type(value)(twins)
-        )
+        return self._keep(value, type(value)(twins))
 
     def _parameter(self, value: nn.Parameter) -> Any:
         if type(value) is not nn.Parameter and not value.is_floating_point():
@@ -148,21 +141,19 @@ class Twins:
         return self._keep(value, twin)
 
     def _config(self, value: PreTrainedConfig) -> PreTrainedConfig:
-        """Of its own, since attention is switched there; what it holds is shared but for configurations of
-        parts."""
+        """A configuration of its own, since attention is switched there; what it holds is shared but for the
+        configurations in it."""
         twin: PreTrainedConfig = self._keep(value, object.__new__(type(value)))
-        for name, item in list(vars(value).items()):
-            vars(twin)[name] = self.of(item) if isinstance(item, PreTrainedConfig) else item
+        for name, member in list(vars(value).items()):
+            vars(twin)[name] = self.twin(member) if isinstance(member, PreTrainedConfig) else member
         return twin
 
     def _object(self, value: Any) -> Any:
-        """Of an object of ours, as `copy.deepcopy` makes one."""
+        """An object of ours, as `copy.deepcopy` makes one."""
         twin = self._keep(value, object.__new__(type(value)))
         custom = any("__getstate__" in vars(kind) for kind in type(value).__mro__[:-1])
-        state = {
-            name: self.of(item)
-            for name, item in (value.__getstate__() if custom else dict(vars(value))).items()
-        }
+        attributes = value.__getstate__() if custom else dict(vars(value))
+        state = {name: self.twin(member) for name, member in attributes.items()}
         if hasattr(twin, "__setstate__"):
             twin.__setstate__(state)
         else:
@@ -189,85 +180,76 @@ class Twins:
             elif name == "_buffers":
                 state[name] = {key: self._buffer(buffer) for key, buffer in list(value.items())}
             elif name in KINDS:
-                state[name] = OrderedDict(
-                    (n, self.of(hook)) for n, hook in list(value.items()) if not is_ours(hook)
-                )
+                hooks = [(number, hook) for number, hook in list(value.items()) if not is_ours(hook)]
+                state[name] = OrderedDict((number, self.twin(hook)) for number, hook in hooks)
             elif getattr(type(value), "headwise", False):  # stands in for a method while a block is open
                 if value.before is not None:
-                    state[name] = self.of(value.before)
+                    state[name] = self.twin(value.before)
             else:
-                state[name] = self.of(value)
+                state[name] = self.twin(value)
         for name in FLAGS:
-            if state[name]:
-                state[name] = OrderedDict(
-                    (n, flag) for n, flag in state[name].items() if n in _numbers(state)
-                )
+            for number in state[name].keys() - hook_numbers(twin):
+                del state[name][number]
         if id(module) in self._tree:
             state["training"] = False
         if compiled:  # it runs as it is written
-            state["forward"] = self.of(module._modules["_orig_mod"])
-        elif (
-            written := getattr(kind.forward, "_torchdynamo_orig_callable", None)
-        ) is not None and "forward" not in state:
-            state["forward"] = MethodType(written, twin)
+            state["forward"] = self.twin(module._modules["_orig_mod"])
+        elif "forward" not in state and hasattr(kind.forward, "_torchdynamo_orig_callable"):
+            state["forward"] = MethodType(kind.forward._torchdynamo_orig_callable, twin)
         return twin
 
     def _buffer(self, buffer: Tensor | None) -> Tensor | None:
-        if buffer is None or id(buffer) in self._made:
-            return None if buffer is None else self._made[id(buffer)][1]
-        copied: Tensor = self._keep(
-            buffer, buffer if buffer.device.type == "meta" else buffer.detach().clone()
-        )
-        return copied
+        if buffer is None or id(buffer) in self._twins:
+            return self.twin(buffer)
+        copy: Tensor = self._keep(buffer, buffer if buffer.device.type == "meta" else buffer.detach().clone())
+        return copy
 
     def _refers(self, value: Any, configured: bool = False) -> bool:
-        """Whether a value, or what it holds on to, is a module of the models (or their configuration, if
-        asked)."""
-        waiting, seen = [value], {} if configured else self._plain
+        """Whether a value, or what it holds on to, is a module of the models (or a configuration, if that
+        counts)."""
+        waiting = [value]
+        seen = {} if configured else self._unbound
         while waiting:
-            one = waiting.pop()
-            kind = type(one)
-            if kind in ATOMS or id(one) in seen or isinstance(one, Tensor | PreTrainedTokenizerBase):
+            holder = waiting.pop()
+            if type(holder) in ATOMS or id(holder) in seen:
                 continue
-            seen[id(one)] = one
-            if isinstance(one, nn.Module):
-                if id(one) in self._tree or id(one) in self._made:
+            if isinstance(holder, Tensor | PreTrainedTokenizerBase):
+                continue
+            seen[id(holder)] = holder
+            if isinstance(holder, nn.Module):
+                if id(holder) in self._tree or id(holder) in self._twins:
                     seen.clear()  # what was passed on the way here does refer
                     return True
-            elif isinstance(one, PreTrainedConfig):
+            elif isinstance(holder, PreTrainedConfig):
                 if configured:
                     return True
-            elif isinstance(one, type):
-                continue
-            else:
-                waiting += _held(one)
+            elif not isinstance(holder, type):
+                waiting += _members(holder)
         return False
 
 
-TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict | set))
-
-
-def _numbers(state: dict[str, Any]) -> set[int]:
-    return {number for kind in KINDS for number in state[kind]}
-
-
-def _held(value: Any) -> list[Any]:
+def _members(value: Any) -> list[Any]:
     """What a value holds on to."""
     if isinstance(value, dict):
         return [*list(value.keys()), *list(value.values())]
     if isinstance(value, LISTS):
         return list(value)
     if isinstance(value, ref):
-        return [target] if isinstance(target := value(), nn.Module) else []
-    held: list[Any] = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        return [value()] if isinstance(value(), nn.Module) else []
+    members: list[Any] = []
+    if hasattr(value, "__dict__"):
+        members += vars(value).values()
     if isinstance(value, FunctionType):
-        return [*held, *_enclosed(value), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    if isinstance(value, MethodType):
-        return [*held, value.__self__, value.__func__]
-    if isinstance(value, partial):
-        return [*held, value.func, value.args, value.keywords]
-    slots = [slot for kind in type(value).__mro__ for slot in _slots(kind)]
-    return [*held, *(getattr(value, slot) for slot in slots if hasattr(value, slot))]
+        defaults = value.__kwdefaults__ or {}
+        members += [*_enclosed(value), *(value.__defaults__ or ()), *defaults.values()]
+    elif isinstance(value, MethodType):
+        members += [value.__self__, value.__func__]
+    elif isinstance(value, partial):
+        members += [value.func, value.args, value.keywords]
+    else:
+        for kind in type(value).__mro__:
+            members += [getattr(value, slot) for slot in _slots(kind) if hasattr(value, slot)]
+    return members
 
 
 def _enclosed(function: FunctionType) -> list[Any]:
@@ -279,10 +261,8 @@ def _enclosed(function: FunctionType) -> list[Any]:
             cells.append(cell.cell_contents)
         except ValueError:  # not filled yet
             continue
-    world = function.__globals__
-    return cells + [
-        world[name] for name in function.__code__.co_names if isinstance(world.get(name), nn.Module)
-    ]
+    variables = map(function.__globals__.get, function.__code__.co_names)
+    return cells + [variable for variable in variables if isinstance(variable, nn.Module)]
 
 
 def _slots(kind: type) -> tuple[str, ...]:

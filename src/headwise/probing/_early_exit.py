@@ -55,7 +55,7 @@ def head_outputs(
         heads.edited(reader),
     ):  # in this order: layers that were not reached must not count as missed
         heads.model(**inputs)
-    found = [reader.tape.of(layer)[..., list(chosen), :].flatten(-2) for layer, chosen in members.items()]
+    found = [reader.tape.layer(layer)[..., list(chosen), :].flatten(-2) for layer, chosen in members.items()]
     return torch.cat([part.to(found[0].device) for part in found], dim=-1)
 
 

@@ -199,7 +199,7 @@ def _outputs(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
             model(**batch.inputs)
         yield (
             batch,
-            (_pooled(text_columns(model, tape.of(site.index)).float(), batch) for site in heads.sites),
+            (_pooled(text_columns(model, tape.layer(site.index)).float(), batch) for site in heads.sites),
         )
 
 

@@ -154,7 +154,7 @@ def _shard(
                 result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
                 for layer in range(layers):
-                    values = _plain(tape.of(layer), heads.dtype)  # (batch, heads, dim)
+                    values = _plain(tape.layer(layer), heads.dtype)  # (batch, heads, dim)
                     heads[number, layer, : values.shape[1], rows, : values.shape[2]] = values
                 if states is not None:
                     states[number, :layers, rows] = _plain(

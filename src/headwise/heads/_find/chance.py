@@ -35,7 +35,7 @@ def noticing_draws(model: nn.Module, again: Callable[[], Any]) -> Iterator[Chanc
     """
     chance, before = Chance(), _states(model)
     yield chance
-    if all(torch.equal(one, other) for one, other in zip(before, _states(model), strict=True)):
+    if all(map(torch.equal, before, _states(model))):
         return
     with _Drawing() as drawing:  # type: ignore[no-untyped-call]
         again()
@@ -58,7 +58,7 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _states(model: nn.Module) -> list[Tensor]:
     """The random states of the CPU and of the accelerators a model lies on."""
-    return [
-        torch.get_rng_state(),
-        *(getattr(torch, device.type).get_rng_state(device) for device in devices_of(model)),
-    ]
+    states = [torch.get_rng_state()]
+    for device in devices_of(model):
+        states.append(getattr(torch, device.type).get_rng_state(device))
+    return states

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from headwise.heads._inputs import root_of
+from headwise.heads._inputs import on_device
 from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site
 
@@ -53,8 +53,8 @@ def weight_axes(module: nn.Module) -> tuple[int, int] | None:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a layer norm of some kind: by its class, since norms may have no parameters at all."""
-    return "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
+    """Whether a module is a layer norm of some kind, by its class: norms may have no parameters at all."""
+    return "norm" in type(module).__name__.lower() and next(module.children(), None) is None
 
 
 def trace(
@@ -73,14 +73,6 @@ def trace(
         with tracer.hooked():
             twin(**on_device(twin, example))
             return [tracer.dependence(site) for site in sites]
-
-
-def on_device(model: nn.Module, example: Mapping[str, Any]) -> dict[str, Any]:
-    """The same keyword arguments where the model is now."""
-    root: Any = root_of(model)
-    return {
-        name: value.to(root.device) if isinstance(value, Tensor) else value for name, value in example.items()
-    }
 
 
 class _Tracer:
@@ -134,25 +126,27 @@ class _Tracer:
         """Cuts a projection's output off; makes a norm elementwise; notes who reads the heads' outputs."""
 
         def hook(module: nn.Module, args: tuple[Any, ...], returned: Any) -> Any:
-            output, *others = returned if isinstance(returned, tuple) else (returned,)
+            output = returned[0] if isinstance(returned, tuple) else returned
             if not isinstance(output, Tensor) or not output.is_floating_point():
                 return None
-            given = args[0] if args and isinstance(args[0], Tensor) else None
-            sites = [site for site, carrier in self.carriers if given is not None and _same(given, carrier)]
+            x = args[0] if args and isinstance(args[0], Tensor) else None
+            sites = []
+            if x is not None:
+                sites = [site for site, carrier in self.carriers if _is_same_memory(x, carrier)]
             for site in sites:
                 if path not in self.readers[site]:
                     self.readers[site].append(path)
             if is_norm(module):
-                if given is None or given.shape != output.shape:
+                if x is None or x.shape != output.shape:
                     return None
-                onward = _elementwise(module, given)
+                onward = _elementwise(module, x)
                 self.carriers += [(site, onward) for site in sites]
             else:
                 axis = 1 if isinstance(module, nn.Conv1d | nn.Conv2d) else -1
                 leaf = torch.randn(output.shape, generator=self.generator).to(output).requires_grad_()
                 self.cuts.append((path, axis, leaf))
                 onward = leaf.clone()  # some models work in place, which a leaf forbids
-            return (onward, *others) if isinstance(returned, tuple) else onward
+            return (onward, *returned[1:]) if isinstance(returned, tuple) else onward
 
         return hook
 
@@ -169,9 +163,8 @@ class _Tracer:
         def hook(
             module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return tuple(leaf(i, arg) for i, arg in enumerate(args)), {
-                name: leaf(name, arg) for name, arg in kwargs.items()
-            }
+            leaves = tuple(map(leaf, range(len(args)), args))
+            return leaves, {name: leaf(name, arg) for name, arg in kwargs.items()}
 
         return hook
 
@@ -181,58 +174,51 @@ class _Tracer:
         if not output.requires_grad:
             # A pass without gradients, inside the model's own code
             return Dependence(readers=self.readers[site.index])
-        direct = [
-            (name, parameter)
-            for name, parameter in self.model.named_parameters()
-            if parameter.is_floating_point()
-        ]
-        leaves = (
-            [leaf for *_, leaf in self.cuts]
-            + [leaf for _, leaf in self.arguments]
-            + [parameter for _, parameter in direct]
-        )
+        direct = [pair for pair in self.model.named_parameters() if pair[1].is_floating_point()]
+        leaves: list[Tensor] = [leaf for *_, leaf in self.cuts]
+        leaves += [leaf for _, leaf in (*self.arguments, *direct)]
         weights = torch.randn(output.shape, generator=self.generator).to(output)
         product = output * weights
         reached = [
             i
-            for i, grad in enumerate(_gradients(product.sum(), leaves))
-            if grad is not None and bool(grad.any())
+            for i, gradient in enumerate(_gradients(product.sum(), leaves))
+            if gradient is not None and bool(gradient.any())
         ]
-        per_head = [
-            _gradients(product[..., site.columns(head)].sum(), [leaves[i] for i in reached])
-            for head in range(site.n_heads)
+        reached_leaves = [leaves[i] for i in reached]
+        by_head = [
+            _gradients(product[..., site.columns(head)].sum(), reached_leaves) for head in range(site.n_heads)
         ]
-        found = Dependence(readers=self.readers[site.index])
-        for place, i in enumerate(reached):
-            grads = [
-                torch.zeros_like(leaves[i]) if given is None else given
-                for given in (row[place] for row in per_head)
-            ]
-            marks = torch.stack(grads).ne(0).cpu()  # (heads, *shape)
+        dependence = Dependence(readers=self.readers[site.index])
+        for i, leaf, gradients in zip(reached, reached_leaves, zip(*by_head, strict=True), strict=True):
+            zeros = torch.zeros_like(leaf)
+            dense = [zeros if gradient is None else gradient for gradient in gradients]
+            marks = torch.stack(dense).ne(0).cpu()  # (heads, *shape)
             if i < len(self.cuts):
                 path, axis, _ = self.cuts[i]
-                # (features, heads)
-                rows = marks.movedim(axis if axis < 0 else axis + 1, -1).flatten(1, -2).any(1).T
-                found.features[path] = found.features.get(path, torch.zeros_like(rows)) | rows
-            elif i < len(self.cuts) + len(self.arguments):
-                found.arguments[self.arguments[i - len(self.cuts)][0]] = marks
+                features_last = marks.movedim(axis if axis < 0 else axis + 1, -1)
+                rows = features_last.flatten(1, -2).any(1).T  # (features, heads)
+                dependence.features[path] = dependence.features.get(path, torch.zeros_like(rows)) | rows
+                continue
+            i -= len(self.cuts)
+            if i < len(self.arguments):
+                dependence.arguments[self.arguments[i][0]] = marks
             else:
-                found.parameters[direct[i - len(self.cuts) - len(self.arguments)][0]] = marks
-        return found
+                dependence.parameters[direct[i - len(self.arguments)][0]] = marks
+        return dependence
 
 
 def _gradients(value: Tensor, leaves: list[Tensor]) -> Sequence[Tensor | None]:
     return torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.data_ptr() == other.data_ptr()
+def _is_same_memory(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and first.data_ptr() == second.data_ptr()
 
 
-def _elementwise(norm: nn.Module, given: Tensor) -> Tensor:
+def _elementwise(norm: nn.Module, x: Tensor) -> Tensor:
     """A norm without its statistics: scale and shift of each feature by itself."""
-    output = given.clone()
+    output = x.clone()
     for name, parameter in norm.named_parameters(recurse=False):
-        if parameter.shape == given.shape[-1:]:
+        if parameter.shape == x.shape[-1:]:
             output = output + parameter if name == "bias" else output * (1 + parameter)
     return output

@@ -53,18 +53,21 @@ class Findings:
     def complaint(self, model: nn.Module) -> str:
         """What was looked for, what was found, and what can be done."""
         root: Any = root_of(model)
-        few = [f"{path}: {reason}" for path, reason in list(self.missed.items())[:3]]
-        missed = "; ".join(few + [f"and {len(self.missed) - 3} more"] * (len(self.missed) > 3))
-        known = f" ({REASONS[root.config.model_type]})" if root.config.model_type in REASONS else ""
+        name, family = type(root).__name__, root.config.model_type
+        missed = "; ".join(f"{path}: {reason}" for path, reason in list(self.missed.items())[:3])
+        if len(self.missed) > 3:
+            missed += f"; and {len(self.missed) - 3} more"
+        explanation = f" ({REASONS[family]})" if family in REASONS else ""
         if not self.sites:
             return (
-                f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a "
+                f"{name} has no heads that can be reached{explanation}: looked for attention (a "
                 "softmax, then a product with values) whose result enters a projection module head by head; "
                 f"found {missed or 'no attention at all'}"
             )
         return (
-            f"{type(root).__name__}: {len(self.sites)} attention layers were found, but not all{known}: {missed}. Pass an input that reaches "
-            "them, Heads(model, example={...}), or accept with Heads(model, partial=True) that they are out of reach"
+            f"{name}: {len(self.sites)} attention layers were found, but not all{explanation}: {missed}. "
+            "Pass an input that reaches them, Heads(model, example={...}), or accept with "
+            "Heads(model, partial=True) that they are out of reach"
         )
 
 
@@ -80,18 +83,16 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
     """
     root = root_of(model)
     if not isinstance(getattr(root, "config", None), PreTrainedConfig):
-        wrapped = (
-            "; build Heads on the inner model, before torch.compile" if hasattr(model, "_orig_mod") else ""
-        )
-        raise UnsupportedModel(
-            f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT "
-            f"model{wrapped}"
-        )
+        advice = "pass a live PreTrainedModel or a PEFT model"
+        if hasattr(model, "_orig_mod"):
+            advice += "; build Heads on the inner model, before torch.compile"
+        raise UnsupportedModel(f"{type(model).__name__} is not a transformers model: {advice}")
     problem: Exception | None = None
-    for make in ATTEMPTS if example is None else (lambda _: dict(example),):
+    attempts = ATTEMPTS if example is None else [lambda _: dict(example)]
+    for inputs_for in attempts:
         try:
             with undisturbed(model) as (twin,), visible(twin), torch.no_grad():
-                inputs = make(twin)
+                inputs = inputs_for(twin)
                 with noticing_draws(twin, partial(twin, **inputs)) as chance:
                     findings = _Watch(twin).run(inputs)
                 return replace(findings, draws=chance.drawn)
@@ -99,8 +100,8 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
             problem = problem or error
     raise UnsupportedModel(
         f"{type(root).__name__}: the small forward pass that finds its heads failed with "
-        f"{type(problem).__name__}: {problem}. Pass an input it accepts: Heads(model, example={{'input_ids': "
-        f"...}})"
+        f"{type(problem).__name__}: {problem}. Pass an input it accepts: "
+        "Heads(model, example={'input_ids': ...})"
     ) from problem
 
 
@@ -131,37 +132,32 @@ class _Watch:
             for handle in handles:
                 handle.remove()
         for leaf in self.leaves:
-            around = any(within([leaf.where], site.path) for site in self.findings.sites) and not within(
-                self.expected, leaf.where
-            )
-            if around:  # a softmax that mixes streams around attention (hyper-connections), not attention
-                continue
-            self._miss(
-                leaf.where, "its attention result reaches no projection module whose input splits into heads"
-            )
+            holds_site = any(within([leaf.where], site.path) for site in self.findings.sites)
+            if holds_site and not within(self.expected, leaf.where):
+                continue  # a softmax that mixes streams around attention (hyper-connections), not attention
+            reason = "its attention result reaches no projection module whose input splits into heads"
+            self._miss(leaf.where, reason)
         for path in self.expected:
             if self.model.get_submodule(path) not in self.names:  # BigBird exchanges modules as it runs
                 continue
-            if not any(within([path], where) for where in (*self.covered, *self.findings.missed)):
-                ran = path in self.executed
-                self._miss(
-                    path,
-                    "it ran, but made no softmax attention" if ran else "the example input does not reach it",
-                )
+            if any(within([path], where) for where in (*self.covered, *self.findings.missed)):
+                continue
+            if path in self.executed:
+                self._miss(path, "it ran, but made no softmax attention")
+            else:
+                self._miss(path, "the example input does not reach it")
         self._count_calls()
         return self.findings
 
     def _result(self, result: AttentionResult) -> Tensor:
-        leaf = Leaf.of(result, self.running[-1] if self.running else "")
+        leaf = Leaf.from_result(result, self.running[-1] if self.running else "")
         self.leaves.append(leaf)
         torch.set_grad_enabled(True)  # from here to the projection; the caller's no_grad ends it in any case
         return leaf.tensor.clone()  # models may work in place, which a leaf forbids
 
     def _functional(self, name: str) -> None:
-        self._miss(
-            self.running[-1],
-            f"it projects inside torch's {name}, where no module is called that could be hooked",
-        )
+        reason = f"it projects inside torch's {name}, where no module is called that could be hooked"
+        self._miss(self.running[-1], reason)
 
     def _miss(self, path: str, reason: str) -> None:
         self.findings.missed.setdefault(path, reason)
@@ -174,7 +170,7 @@ class _Watch:
         if self.leaves and args and isinstance(args[0], Tensor) and args[0].requires_grad:
             if projection_weight(module) is not None:
                 self._try_site(path, args[0])
-            elif any(p.shape == args[0].shape[-1:] for p in module.parameters(recurse=False)):
+            elif any(scale.shape == args[0].shape[-1:] for scale in module.parameters(recurse=False)):
                 self._try_norm(path, args[0])
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> Any:
@@ -200,30 +196,31 @@ class _Watch:
             self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
             return
         if split is None:
+            reason = f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each"
             for leaf in feeding:
-                self._miss(
-                    leaf.where,
-                    f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each",
-                )
+                self._miss(leaf.where, reason)
         else:
             self._add_site(path, x, split, feeding)
         self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
         torch.set_grad_enabled(bool(self.leaves))
 
     def _try_norm(self, path: str, x: Tensor) -> None:
-        """A norm over all heads mixes their gradients; heads are still side by side in its output (BitNet)."""
+        """A norm over all heads mixes their gradients; they are side by side in its output still (BitNet)."""
         feeding = [leaf for leaf in self.leaves if leaf.reaches(x)]
-        split = split_heads(x, feeding) if feeding else None
+        if not feeding:
+            return
+        split = split_heads(x, feeding)
         if split is not None and split.n_heads > 1:
             self.normed[path] = feeding[0].split(split)
             self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
 
     def _add_site(self, path: str, x: Tensor, split: Split, feeding: list[Leaf]) -> None:
         first = feeding[0].result
-        groups = first.value_heads if len(feeding) == 1 and first.value_heads is not None else split.n_heads
-        batch = next(
-            (v.shape[0] for v in self.findings.inputs.values() if isinstance(v, Tensor) and v.ndim > 1), 1
-        )
+        groups = split.n_heads
+        if len(feeding) == 1 and first.value_heads is not None and groups % first.value_heads == 0:
+            groups = first.value_heads
+        tensors = [value for value in self.findings.inputs.values() if isinstance(value, Tensor)]
+        batch = next((tensor.shape[0] for tensor in tensors if tensor.ndim > 1), 1)
         self.covered |= {path, *(leaf.where for leaf in feeding)}
         self.findings.sites.append(
             Site(
@@ -232,7 +229,7 @@ class _Watch:
                 path=path,
                 n_heads=split.n_heads,
                 head_dim=split.head_dim,
-                n_groups=groups if split.n_heads % groups == 0 else split.n_heads,
+                n_groups=groups,
                 call=self.calls[path] - 1,
                 layer_path=layer_of(self.model, path),
                 rest=x.shape[-1] - split.n_heads * split.head_dim,

@@ -42,7 +42,7 @@ class Leaf:
     merged: Split | None = None
 
     @classmethod
-    def of(cls, result: AttentionResult, where: str) -> Leaf:
+    def from_result(cls, result: AttentionResult, where: str) -> Leaf:
         return cls(result, result.value.detach().requires_grad_(), where)
 
     def split(self, merged: Split) -> Leaf:
@@ -55,10 +55,9 @@ class Leaf:
 
     def reaches(self, x: Tensor) -> bool:
         """Whether `x` depends on this result."""
-        return (
-            torch.autograd.grad(x, self.tensor, torch.ones_like(x), retain_graph=True, allow_unused=True)[0]
-            is not None
-        )
+        cotangent = torch.ones_like(x)
+        gradients = torch.autograd.grad(x, self.tensor, cotangent, retain_graph=True, allow_unused=True)
+        return gradients[0] is not None
 
     def units(self, gradient: Tensor) -> Tensor:
         """Where a gradient is not zero, as a boolean over everything but head_dim (and the queries, where
@@ -67,7 +66,9 @@ class Leaf:
             heads = gradient[..., : self.merged.n_heads * self.merged.head_dim]
             return heads.reshape(-1, self.merged.n_heads, self.merged.head_dim).ne(0).any(-1).any(0)
         touched = gradient.ne(0).any(-1)
-        return touched if self.result.einsum or touched.ndim < 2 else touched.any(-1)
+        if self.result.einsum or touched.ndim < 2:
+            return touched
+        return touched.any(-1)
 
 
 def split_heads(x: Tensor, feeding: list[Leaf]) -> Split | None:
@@ -114,11 +115,12 @@ def _marks(x: Tensor, head_dim: int, feeding: list[Leaf], rows: slice) -> Tensor
         gradients = torch.autograd.grad(
             x, leaves, cotangent.view(x.shape), retain_graph=True, allow_unused=True
         )
-        parts = [
-            leaf.units(torch.zeros_like(leaf.tensor) if g is None else g).flatten()
-            for leaf, g in zip(feeding, gradients, strict=True)
-        ]
-        touched.append(torch.cat(parts))
+        units = []
+        for leaf, gradient in zip(feeding, gradients, strict=True):
+            if gradient is None:
+                gradient = torch.zeros_like(leaf.tensor)
+            units.append(leaf.units(gradient).flatten())
+        touched.append(torch.cat(units))
     return torch.stack(touched)
 
 
@@ -129,9 +131,8 @@ def _constant(x: Tensor, head_dim: int, feeding: list[Leaf], everywhere: Tensor)
     for row in (0, count // 2, count - 1):  # a token that is padding shows nothing
         here = _marks(x, head_dim, feeding, slice(row, row + 1))
         if bool(here.any()):
-            return torch.equal(
-                *(m.view(m.shape[0], feeding[0].tensor.shape[0], -1).any(1) for m in (everywhere, here))
-            )
+            shape = (len(here), feeding[0].tensor.shape[0], -1)  # (slices, batch, heads)
+            return torch.equal(everywhere.view(shape).any(1), here.view(shape).any(1))
     return True
 
 

@@ -16,51 +16,15 @@ from torch.overrides import TorchFunctionMode
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "einsum", "baddbmm"}
 # What may stand between the softmax and the product with the values, and still be attention probabilities.
+# fmt: off
 ELEMENTWISE = {
-    *(
-        "dropout",
-        "to",
-        "type",
-        "type_as",
-        "float",
-        "half",
-        "bfloat16",
-        "mul",
-        "__mul__",
-        "__rmul__",
-        "__imul__",
-        "mul_",
-        "div",
-        "__truediv__",
-    ),
-    *(
-        "masked_fill",
-        "masked_fill_",
-        "where",
-        "nan_to_num",
-        "clone",
-        "contiguous",
-        "detach",
-        "add",
-        "__add__",
-        "__getitem__",
-    ),
-    *(
-        "view",
-        "reshape",
-        "unsqueeze",
-        "squeeze",
-        "transpose",
-        "permute",
-        "expand",
-        "flatten",
-        "unflatten",
-        "pad",
-        "movedim",
-        "cat",
-    ),
+    "dropout", "to", "type", "type_as", "float", "half", "bfloat16",
+    "mul", "__mul__", "__rmul__", "__imul__", "mul_", "div", "__truediv__", "add", "__add__",
+    "masked_fill", "masked_fill_", "where", "nan_to_num", "clone", "contiguous", "detach",
+    "__getitem__", "view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "expand",
+    "flatten", "unflatten", "pad", "movedim", "cat",
 }
-
+# fmt: on
 RECENT = 16  # this many tensors since a softmax may still be attention probabilities; older ones are let go
 
 
@@ -129,31 +93,27 @@ class Watcher(TorchFunctionMode):
         if name in PRODUCTS and self._probabilities:
             return self._product(name, func, args, kwargs)
         out = func(*args, **kwargs)
-        if (
-            isinstance(out, Tensor)
-            and out.ndim >= 3
-            and out.is_floating_point()
-            and self._probable(name, args)
-        ):
+        floating = isinstance(out, Tensor) and out.ndim >= 3 and out.is_floating_point()
+        if floating and self._gives_probabilities(name, args):
             self._probabilities[id(out)] = out
             if len(self._probabilities) > RECENT:
                 del self._probabilities[next(iter(self._probabilities))]
         return out
 
-    def _probable(self, name: str, args: Any) -> bool:
+    def _gives_probabilities(self, name: str, args: Any) -> bool:
         """Whether a function's output holds attention probabilities."""
-        return name == "softmax" or (
-            name in ELEMENTWISE and any(id(arg) in self._probabilities for arg in _tensors(args))
-        )
+        if name in ELEMENTWISE:
+            return any(id(arg) in self._probabilities for arg in _tensors(args))
+        return name == "softmax"
 
     def _product(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        """A matrix product; an attention result if its first factor came from a softmax over the summed axis."""
-        operands = _tensors(args)
-        known = [i for i, operand in enumerate(operands) if id(operand) in self._probabilities]
-        if len(operands) != 2 or len(known) != 1:
+        """A matrix product: an attention result if its first factor came from a softmax over its last axis."""
+        operands, einsum = _tensors(args), name == "einsum"
+        from_softmax = [id(operand) in self._probabilities for operand in operands]
+        if len(operands) != 2 or sum(from_softmax) != 1:
             return func(*args, **kwargs)
-        probabilities, values = operands[known[0]], operands[1 - known[0]]
-        if name != "einsum" and (known[0] != 0 or values.ndim < 3):
+        probabilities, values = operands if from_softmax[0] else reversed(operands)
+        if not einsum and (not from_softmax[0] or values.ndim < 3):
             return func(*args, **kwargs)
         if self.on_probabilities is not None:
             replaced = self.on_probabilities(probabilities)
@@ -162,9 +122,9 @@ class Watcher(TorchFunctionMode):
         out = func(*args, **kwargs)
         if self.on_result is None:
             return out
-        heads = None if name == "einsum" else _value_heads(out, None, values)
+        heads = None if einsum else _value_heads(out, None, values)
         queries, keys = probabilities.shape[-2:]
-        return self.on_result(AttentionResult(out, queries, keys, heads, name == "einsum", probabilities))
+        return self.on_result(AttentionResult(out, queries, keys, heads, einsum, probabilities))
 
     def _written_out(
         self,
@@ -179,53 +139,50 @@ class Watcher(TorchFunctionMode):
     ) -> Tensor:
         """`scaled_dot_product_attention` in steps, as its documentation defines it."""
         if enable_gqa:
-            key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+            key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+            value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
         scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        if attn_mask is not None:
-            scores = (
-                scores.masked_fill(~attn_mask, float("-inf"))
-                if attn_mask.dtype == torch.bool
-                else scores + attn_mask
-            )
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        elif attn_mask is not None:
+            scores = scores + attn_mask
         # Rows that may look nowhere are zero, as in the fused call
         probabilities = scores.softmax(-1).nan_to_num()
         assert self.on_probabilities is not None
-        seen = self.on_probabilities(torch.dropout(probabilities, dropout_p, dropout_p > 0))
-        out = seen @ value
-        if self.on_result is None:
-            return out
-        return self.on_result(
-            AttentionResult(
-                out, seen.shape[-2], seen.shape[-1], _value_heads(out, key, value), probabilities=seen
-            )
-        )
+        probabilities = self.on_probabilities(torch.dropout(probabilities, dropout_p, dropout_p > 0))
+        return self._fused(probabilities @ value, query, key, value, probabilities)
 
-    def _fused(self, out: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def _fused(
+        self, out: Tensor, query: Tensor, key: Tensor, value: Tensor, probabilities: Tensor | None = None
+    ) -> Tensor:
         if self.on_result is None:
             return out
-        return self.on_result(
-            AttentionResult(out, query.shape[-2], value.shape[-2], _value_heads(out, key, value))
-        )
+        heads = _value_heads(out, key, value)
+        result = AttentionResult(out, query.shape[-2], value.shape[-2], heads, probabilities=probabilities)
+        return self.on_result(result)
 
 
 def _tensors(args: Any) -> list[Tensor]:
     """The tensors among positional arguments, one level of lists deep (`cat`, `einsum`)."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for arg in args:
         if isinstance(arg, Tensor):
-            found.append(arg)
+            tensors.append(arg)
         elif isinstance(arg, list | tuple):
-            found.extend(item for item in arg if isinstance(item, Tensor))
-    return found
+            tensors.extend(member for member in arg if isinstance(member, Tensor))
+    return tensors
 
 
 def _replace(args: Any, old: Tensor, new: Tensor) -> Any:
-    return tuple(
-        new if arg is old else [new if a is old else a for a in arg] if isinstance(arg, list | tuple) else arg
-        for arg in args
-    )
+    replaced: list[Any] = []
+    for arg in args:
+        if isinstance(arg, list | tuple):
+            replaced.append([new if member is old else member for member in arg])
+        else:
+            replaced.append(new if arg is old else arg)
+    return tuple(replaced)
 
 
 def _operands(args: Any, kwargs: Any, *names: str) -> list[Tensor]:

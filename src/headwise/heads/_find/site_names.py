@@ -24,24 +24,23 @@ CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 def attention_modules(model: nn.Module) -> list[str]:
     """Innermost modules that call themselves attention, by class or by attribute, and hold at least two
     projections."""
-    named = [
-        path
-        for path, module in model.named_modules()
-        if path
-        and projection_weight(module) is None  # an adapter around GPT-2's c_attn is a projection
-        and "norm" not in path.rsplit(".", 1)[-1]
-        and any(
-            word in f"{type(module).__name__} {path.rsplit('.', 1)[-1]}".lower()
-            for word in ("attention", "attn")
-        )
-        and sum(
-            projection_weight(part) is not None and not isinstance(part, nn.Embedding)
-            for part in module.modules()
-        )
-        >= 2
-        and not any(isinstance(part, Headless) for part in module.modules())  # its heads were removed
-    ]
-    return [path for path in named if not any(other.startswith(f"{path}.") for other in named)]
+    paths = [path for path, module in model.named_modules() if path and _is_attention(path, module)]
+    return [path for path in paths if not any(deeper.startswith(f"{path}.") for deeper in paths)]
+
+
+def _is_attention(path: str, module: nn.Module) -> bool:
+    attribute = path.rsplit(".", 1)[-1]
+    names = f"{type(module).__name__} {attribute}".lower()
+    if "norm" in attribute or not ("attention" in names or "attn" in names):
+        return False
+    if projection_weight(module) is not None:  # an adapter around GPT-2's c_attn is a projection
+        return False
+    projections = 0
+    for child in module.modules():
+        if isinstance(child, Headless):  # its heads were removed
+            return False
+        projections += projection_weight(child) is not None and not isinstance(child, nn.Embedding)
+    return projections >= 2
 
 
 def within(paths: list[str], path: str) -> bool:
@@ -52,13 +51,16 @@ def within(paths: list[str], path: str) -> bool:
 def kind_of(result: AttentionResult, path: str, config: Any, inputs: Mapping[str, Any]) -> str:
     """ "cross" if queries and keys come from different sequences, "decoder" for a decoder's self-attention in
     an encoder-decoder, else "self"."""
-    own, other = (
-        v.shape[1] if isinstance(v := inputs.get(name), Tensor) else None
-        for name in ("decoder_input_ids", "input_ids")
-    )
-    told = own is not None and own != other  # by their lengths
-    in_decoder = result.queries == own if told else "decoder" in path.split(".")
-    if any(word in path.lower() for word in CROSS) or (told and in_decoder and result.queries != result.keys):
+    decoder_ids, encoder_ids = inputs.get("decoder_input_ids"), inputs.get("input_ids")
+    by_length, in_decoder = False, "decoder" in path.split(".")
+    if isinstance(decoder_ids, Tensor):
+        tokens = decoder_ids.shape[1]
+        by_length = not isinstance(encoder_ids, Tensor) or encoder_ids.shape[1] != tokens
+        if by_length:
+            in_decoder = result.queries == tokens
+    if any(word in path.lower() for word in CROSS):
+        return "cross"
+    if by_length and in_decoder and result.queries != result.keys:
         return "cross"
     return "decoder" if config.is_encoder_decoder and in_decoder else "self"
 
@@ -69,15 +71,12 @@ def layer_of(model: nn.Module, path: str) -> str:
     A list whose members are of one class is a list of layers; T5 also lists the parts of one layer, which
     differ in class.
     """
-    parts = path.split(".")
-    lists = [
-        end for end in range(len(parts) - 1, 0, -1) if isinstance(_at(model, parts[: end - 1]), nn.ModuleList)
-    ]
-    alike = [
-        end for end in lists if len({type(child) for child in _at(model, parts[: end - 1]).children()}) == 1
-    ]
-    return ".".join(parts[: (alike or lists or [0])[0]])
-
-
-def _at(model: nn.Module, parts: list[str]) -> nn.Module:
-    return model.get_submodule(".".join(parts))
+    names, nearest = path.split("."), ""
+    for end in range(len(names) - 1, 0, -1):
+        siblings = model.get_submodule(".".join(names[: end - 1]))
+        if isinstance(siblings, nn.ModuleList):
+            layer_path = ".".join(names[:end])
+            if len(set(map(type, siblings))) == 1:
+                return layer_path
+            nearest = nearest or layer_path
+    return nearest

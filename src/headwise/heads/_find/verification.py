@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +10,7 @@ from torch.func import functional_call
 
 from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
-from headwise.heads._inputs import root_of
+from headwise.heads._inputs import root_of, tensors_in
 from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site, input_axis
 from headwise.heads._use.gates import Gates
@@ -21,12 +20,13 @@ if TYPE_CHECKING:
     from headwise.heads._heads import Heads
 
 
-def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
+def check_view(heads: Heads) -> bool:
     """Checks that gates of one change nothing, to the last bit, and that silencing a head equals zeroing its
     columns of W_O.
 
     Returns:
-        Whether gates of one row of a batch reach that row alone (taken for granted if `inputs` have one row).
+        Whether gates of one row of a batch reach that row alone (taken for
+        granted if the example has one row).
 
     Raises:
         UnsupportedModel: the view does not hold; says where.
@@ -36,13 +36,13 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
     with undisturbed(heads) as (twin,), torch.no_grad():
         columns = _Columns(twin.model, heads.sites)
         try:
-            plain = _run(twin, inputs)
+            plain = _outputs(twin)
         finally:
             columns.remove()
         with twin._taps.applying(ones, heads.sites):
-            gated = _run(twin, inputs)
-        apart = _rows_apart(twin, inputs, plain)
-    if len(plain) != len(gated) or not all(torch.equal(a, b) for a, b in zip(plain, gated, strict=True)):
+            gated = _outputs(twin)
+        apart = _rows_apart(twin, plain)
+    if len(plain) != len(gated) or not all(map(torch.equal, plain, gated)):
         raise UnsupportedModel(f"{name}: gates of one change its output, so its heads cannot be gated")
     if columns.wrong:
         site = columns.wrong[0]
@@ -54,17 +54,17 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
     return apart
 
 
-def _rows_apart(heads: Heads, inputs: Mapping[str, Any], plain: list[Tensor]) -> bool:
+def _rows_apart(heads: Heads, plain: list[Tensor]) -> bool:
     """With the first row's gates at one and the others' at zero, some output must keep its first row and
     change the others."""
-    rows = read_pass(inputs).batch
+    rows = read_pass(heads.example).batch
     if rows is None or rows < 2:
         return True
     gates = torch.zeros(rows, *heads.shape, dtype=torch.bool)
     gates[0] = True
     try:
         with heads._taps.applying(Gates(gates, heads.sites, skip=False), heads.sites):
-            gated = _run(heads, inputs)
+            gated = _outputs(heads)
     except HeadwiseError:  # its projections see another number of rows
         return False
     for before, after in zip(plain, gated, strict=True):
@@ -75,23 +75,16 @@ def _rows_apart(heads: Heads, inputs: Mapping[str, Any], plain: list[Tensor]) ->
     return False
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every floating tensor in a model's output, in order."""
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            yield value.nan_to_num(1e9)  # NaN is not equal to itself
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_in(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_in(part)
-
-
-def _run(heads: Heads, inputs: Mapping[str, Any]) -> list[Tensor]:
+def _outputs(heads: Heads) -> list[Tensor]:
     if heads.draws:
         torch.manual_seed(0)
-    return list(tensors_in(heads.model(**inputs)))
+    return comparable(heads.model(**heads.example))
+
+
+def comparable(output: Any) -> list[Tensor]:
+    """Every floating tensor of a model's output, in order, with a number in place of NaN, which is not equal
+    to itself."""
+    return [tensor.nan_to_num(1e9) for tensor in tensors_in(output)]
 
 
 class _Columns:
@@ -101,10 +94,10 @@ class _Columns:
     def __init__(self, model: nn.Module, sites: tuple[Site, ...]) -> None:
         self.wrong: list[Site] = []
         self.busy = False
-        first = {site.path: site for site in reversed(sites)}
-        self.handles = [
-            model.get_submodule(path).register_forward_hook(self._hook(site)) for path, site in first.items()
-        ]
+        self.handles = []
+        for path, site in {site.path: site for site in reversed(sites)}.items():
+            handle = model.get_submodule(path).register_forward_hook(self._hook(site))
+            self.handles.append(handle)
 
     def remove(self) -> None:
         for handle in self.handles:
@@ -112,7 +105,7 @@ class _Columns:
 
     def _hook(self, site: Site) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            weights = _without(module, site)
+            weights = _without_head_0(module, site)
             if self.busy or weights is None:
                 return
             self.busy = True  # the calls below come back here
@@ -125,15 +118,15 @@ class _Columns:
                 silenced = module.forward(x, *args[1:])
             finally:
                 self.busy = False
+            pairs = zip(comparable(silenced), comparable(zeroed), strict=True)
             # Some projections also return a scale
-            pairs = zip(tensors_in(silenced), tensors_in(zeroed), strict=True)
-            if not all(torch.allclose(one, other, rtol=1e-3, atol=1e-5) for one, other in pairs):
+            if not all(torch.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in pairs):
                 self.wrong.append(site)
 
         return hook
 
 
-def _without(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
+def _without_head_0(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
     """The projection's weights with the columns of head 0 at zero (of a LoRA layer: those of both its
     matrices that read the input).
 
@@ -142,15 +135,15 @@ def _without(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
     """
     if any(getattr(module, "use_dora", {}).values()):
         return None
-    width, axis, changed = site.width + site.rest, input_axis(module), {}
+    changed = {}
     for name, parameter in module.named_parameters():
         if parameter.device.type == "meta" or not parameter.is_floating_point():
             return None
-        along = axis if name in ("weight", "base_layer.weight") else 1
-        if parameter.ndim == 2 and parameter.shape[along] == width:
+        axis = input_axis(module) if name in ("weight", "base_layer.weight") else 1
+        if parameter.ndim == 2 and parameter.shape[axis] == site.width + site.rest:
             weight = parameter.detach().clone()
             try:
-                weight.movedim(along, 0)[site.columns(0)] = 0
+                weight.movedim(axis, 0)[site.columns(0)] = 0
             except NotImplementedError:  # torchao's weights pass for floating ones, but hold integers
                 return None
             changed[name] = weight

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA) on the projections of heads: which part of them may learn when only some heads do.
+"""Low-rank adapters (LoRA) on the projections of heads: which entries may learn when only some heads do.
 
 An update is B·A. Of queries, keys and values, a head has its rows of B, and all heads share A; of the output
 projection it has its columns of A, and all share B. A factor that heads share moves every one of them, so it
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FACTORS = ("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B")  # of projections, and of tables
 
 
-def learning_parts(heads: "Heads") -> list[Owned]:
+def learning_parameters(heads: "Heads") -> list[Owned]:
     """What belongs to heads, with the factors of the low-rank updates of their projections.
 
     Raises:
@@ -30,61 +30,51 @@ def learning_parts(heads: "Heads") -> list[Owned]:
     if not layers:
         return list(ownership(heads))
     _check_sites(heads, layers)
-    parts: list[Owned] = []
+    parameters: list[Owned] = []
     for owned in ownership(heads):
-        around = [path for path in layers if owned.name.startswith(f"{path}.")]
-        if not around:
-            parts.append(owned)
+        paths = [path for path in layers if owned.name.startswith(f"{path}.")]
+        if not paths:
+            parameters.append(owned)
         elif ".lora_" not in owned.name:  # factors follow from the weight they are added to
-            for path in around:
+            parameters.append(replace(owned, jointly=True))
+            for path in paths:
                 _check_product(path, layers[path])
-            parts.append(replace(owned, jointly=True))
-            parts += [
-                factor
-                for path in around
-                if owned.name.removeprefix(path).replace(".base_layer", "") == ".weight"
-                for factor in _factors(path, layers[path], owned)
-            ]
-    return parts
+                if owned.name.removeprefix(path).replace(".base_layer", "") == ".weight":
+                    parameters += _factors(path, layers[path], owned)
+    return parameters
 
 
 def check_adapters(heads: "Heads") -> None:
     """Raises a HeadwiseError if heads have adapters that cannot be trained head by head."""
     if adapted_layers(heads.model):
-        learning_parts(heads)
+        learning_parameters(heads)
 
 
 def adapter_names(model: nn.Module) -> tuple[tuple[str, ...], ...]:
-    """Each adapted layer's path and the names of its low-rank updates: what a plan of frozen parts was made
-    for."""
-    return tuple(
-        (path, *(name for pair in FACTORS for name in getattr(layer, pair[0], ())))
-        for path, layer in adapted_layers(model).items()
-    )
+    """Each adapted layer's path and the names of its low-rank updates: what a plan of frozen parameters was
+    made for."""
+    names = []
+    for path, layer in adapted_layers(model).items():
+        names.append((path, *getattr(layer, "lora_A", ()), *getattr(layer, "lora_embedding_A", ())))
+    return tuple(names)
 
 
 def _factors(path: str, layer: Any, weight: Owned) -> Iterator[Owned]:
     """The factors of all adapters of a layer, in use or not."""
-    # (heads,) that the projection serves
-    everyone = {site: marks.any(0) for site, marks in weight.owners.items()}
+    # (heads,) that the projection serves, by site
+    served_heads = {site: marks.any(0) for site, marks in weight.owners.items()}
     for down, up in FACTORS:
         for adapter in getattr(layer, down, ()):
             ending = ".weight" if down == "lora_A" else ""
-            own, shared = (down, up) if weight.output else (up, down)
-            yield replace(
-                weight, name=f"{path}.{own}.{adapter}{ending}", dim=1 if weight.output else 0, jointly=True
-            )
-            if own == "lora_B" and layer.lora_B[adapter].bias is not None:
+            headed, shared = (down, up) if weight.output else (up, down)
+            dim = 1 if weight.output else 0
+            yield replace(weight, name=f"{path}.{headed}.{adapter}{ending}", dim=dim, jointly=True)
+            if headed == "lora_B" and layer.lora_B[adapter].bias is not None:
                 yield replace(weight, name=f"{path}.lora_B.{adapter}.bias", dim=0, jointly=True)
-            name = f"{path}.{shared}.{adapter}{ending}"
-            entries = len(layer.get_parameter(name.removeprefix(f"{path}.")))
-            yield replace(
-                weight,
-                name=name,
-                dim=0,
-                owners={site: served.expand(entries, -1) for site, served in everyone.items()},
-                jointly=True,
-            )
+            name = f"{shared}.{adapter}{ending}"
+            entries = len(layer.get_parameter(name))
+            owners = {site: served.expand(entries, -1) for site, served in served_heads.items()}
+            yield replace(weight, name=f"{path}.{name}", dim=0, owners=owners, jointly=True)
 
 
 def _check_sites(heads: "Heads", layers: dict[str, Any]) -> None:

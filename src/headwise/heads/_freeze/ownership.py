@@ -47,12 +47,15 @@ class Owned:
 
     def frozen(self, head_set: HeadSet) -> Tensor:
         """Entries that stay as they are while only the heads of the set learn, (entries,) bool."""
-        everyone = HeadSet(
-            (site, head) for site, marks in self.owners.items() for head in range(marks.shape[1])
-        )
         if self.jointly:
-            return self.touched(everyone - head_set)
-        return self.touched(everyone) & ~self.touched(head_set)
+            return self.touched(self.users - head_set)
+        return self.touched(self.users) & ~self.touched(head_set)
+
+    @property
+    def users(self) -> HeadSet:
+        """All heads of the sites that use the parameter."""
+        n_heads = {site: marks.shape[1] for site, marks in self.owners.items()}
+        return HeadSet((site, head) for site in n_heads for head in range(n_heads[site]))
 
     def touched(self, heads: Set[tuple[int, int]]) -> Tensor:
         """Entries that belong, alone or with others, to a head of the set, (entries,) bool."""
@@ -63,18 +66,18 @@ class Owned:
         return torch.stack(rows).any(0)
 
 
-_FOUND: "WeakKeyDictionary[Heads, tuple[tuple[str, ...], tuple[Owned, ...]]]" = WeakKeyDictionary()
+_OWNERSHIP: "WeakKeyDictionary[Heads, tuple[tuple[str, ...], tuple[Owned, ...]]]" = WeakKeyDictionary()
 
 
 def ownership(heads: "Heads") -> tuple[Owned, ...]:
-    """Every parameter of which some part belongs to a head; found once for each `Heads`, and again if PEFT
+    """Every parameter of which some entries belong to a head; found once for each `Heads`, and again if PEFT
     has wrapped other layers."""
     heads = heads.original or heads  # twins come and go
     wrapped = tuple(adapted_layers(heads.model))
-    if heads not in _FOUND or _FOUND[heads][0] != wrapped:
+    if heads not in _OWNERSHIP or _OWNERSHIP[heads][0] != wrapped:
         dependences = trace(heads.model, heads.sites, heads.example)
-        _FOUND[heads] = wrapped, owned_parameters(heads.model, heads.sites, dependences)
-    return _FOUND[heads][1]
+        _OWNERSHIP[heads] = wrapped, owned_parameters(heads.model, heads.sites, dependences)
+    return _OWNERSHIP[heads][1]
 
 
 def adapted_layers(model: nn.Module) -> dict[str, Any]:
@@ -107,20 +110,21 @@ def tied_layers(heads: "Heads") -> tuple[tuple[int, ...], ...]:
     Returns:
         groups of two layers or more, by their numbers; empty where every layer's heads are its own.
     """
-    group = list(range(len(heads.sites)))
+    groups = list(range(len(heads.sites)))  # the number of each layer's group
     for owned in ownership(heads):
-        first, *others = owned.owners
-        for site in others:
+        first, *sites = owned.owners
+        for site in sites:
             if torch.equal(owned.owners[first], owned.owners[site]):
-                group = [group[first] if number == group[site] else number for number in group]
-    found = [
-        tuple(layer for layer, number in enumerate(group) if number == one) for one in dict.fromkeys(group)
-    ]
-    return tuple(layers for layers in found if len(layers) > 1)
+                merged = groups[site]
+                groups = [groups[first] if group == merged else group for group in groups]
+    layers: dict[int, list[int]] = {}
+    for layer, group in enumerate(groups):
+        layers.setdefault(group, []).append(layer)
+    return tuple(tuple(members) for members in layers.values() if len(members) > 1)
 
 
 def owned_parameters(
-    model: nn.Module, sites: Sequence[Site], found: Sequence[Dependence]
+    model: nn.Module, sites: Sequence[Site], dependences: Sequence[Dependence]
 ) -> tuple[Owned, ...]:
     """Turns what each site depends on into slices of parameters.
 
@@ -128,11 +132,52 @@ def owned_parameters(
         UnsupportedModel: a projection's weight is not stored with one row for each of its outputs (as after
             quantization).
     """
-    names = {parameter: name for name, parameter in model.named_parameters()}  # tied parameters have one name
-    result: dict[str, Owned] = {}
+    owned = _OwnedParameters(model)
+    for site, dependence in zip(sites, dependences, strict=True):
+        for path, marks in dependence.features.items():
+            projection = model.get_submodule(path)
+            axes = weight_axes(projection)
+            assert axes is not None  # only projections have features
+            for name, parameter in projection.named_parameters(recurse=False):
+                # A bias follows its weight
+                owned.add(parameter, axes[0] if name == "weight" else 0, False, site, marks)
+        columns = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(site.head_dim, 0)
+        # (features, heads)
+        marks = torch.cat([columns, torch.zeros(site.rest, site.n_heads, dtype=torch.bool)])
+        for path in dependence.readers:
+            reader = model.get_submodule(path)
+            axes = weight_axes(reader)
+            for name, parameter in reader.named_parameters(recurse=False):
+                if axes is None:  # a norm before the projection
+                    owned.add(parameter, 0, True, site, marks)
+                elif name == "weight":
+                    owned.add(parameter, axes[1], True, site, marks)
+        for name, entries in dependence.parameters.items():
+            # A bias of keys has a true gradient of zero and an arbitrary one in floating point: biases follow
+            # their weights.
+            weight = dependence.parameters.get(name.replace("bias", "weight"))
+            if weight is not None and weight.shape == entries.shape:
+                entries = weight
+            dim = head_axis(entries)
+            if dim is not None:
+                owned.add(model.get_parameter(name), dim, False, site, owners_along(entries, dim))
+    return tuple(owned.by_name.values())
 
-    def add(parameter: nn.Parameter, dim: int, output: bool, site: Site, marks: Tensor) -> None:
-        name = names[parameter]
+
+class _OwnedParameters:
+    """The parameters of heads, as they are found.
+
+    Attributes:
+        by_name: the parameters, each by its first name if it is tied.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.by_name: dict[str, Owned] = {}
+        self._names = {parameter: name for name, parameter in model.named_parameters()}
+
+    def add(self, parameter: nn.Parameter, dim: int, output: bool, site: Site, marks: Tensor) -> None:
+        """Notes that entries along an axis belong to heads of a site, (entries, heads) bool."""
+        name = self._names[parameter]
         if parameter.shape[dim] != marks.shape[0]:
             raise UnsupportedModel(
                 f"{name} has shape {tuple(parameter.shape)}, but its projection has {marks.shape[0]} "
@@ -140,44 +185,15 @@ def owned_parameters(
                 "them in full precision)"
             )
         if site.n_groups > 1:
-            marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike is nobody's own
+            marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike is no head's
         if not marks.any():
             return
-        owned = result.setdefault(name, Owned(name, dim, output, {}))
+        owned = self.by_name.setdefault(name, Owned(name, dim, output, {}))
         if owned.dim != dim:
             raise UnsupportedModel(
                 f"{name} is used both by rows and by columns, so its parts cannot be separated by head"
             )
         owned.owners[site.index] = owned.owners.get(site.index, torch.zeros_like(marks)) | marks
-
-    for site, dependence in zip(sites, found, strict=True):
-        for path, marks in dependence.features.items():
-            projection = model.get_submodule(path)
-            axes = weight_axes(projection)
-            assert axes is not None  # only projections have features
-            for name, parameter in projection.named_parameters(recurse=False):
-                # A bias follows its weight
-                add(parameter, axes[0] if name == "weight" else 0, False, site, marks)
-        for path in dependence.readers:
-            axes = weight_axes(model.get_submodule(path))
-            # (features, heads)
-            marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(site.head_dim, 0)
-            marks = torch.cat([marks, torch.zeros(site.rest, site.n_heads, dtype=torch.bool)])
-            for name, parameter in model.get_submodule(path).named_parameters(recurse=False):
-                if axes is None:  # a norm before the projection
-                    add(parameter, 0, True, site, marks)
-                elif name == "weight":
-                    add(parameter, axes[1], True, site, marks)
-        for name, entries in dependence.parameters.items():
-            # A bias of keys has a true gradient of zero and an arbitrary one in floating point: biases follow
-            # their weights.
-            weight = name.replace("bias", "weight")
-            if weight in dependence.parameters and dependence.parameters[weight].shape == entries.shape:
-                entries = dependence.parameters[weight]
-            dim = head_axis(entries)
-            if dim is not None:
-                add(model.get_parameter(name), dim, False, site, owners_along(entries, dim))
-    return tuple(result.values())
 
 
 def head_axis(marks: Tensor) -> int | None:
@@ -199,4 +215,6 @@ def head_axis(marks: Tensor) -> int | None:
 
 def owners_along(marks: Tensor, dim: int) -> Tensor:
     """Which entry along `dim` reaches which head, (entries, heads) bool."""
-    return marks.movedim(dim + 1, 1).flatten(2).any(2).T if marks.ndim > 2 else marks.T
+    if marks.ndim > 2:
+        marks = marks.movedim(dim + 1, 1).flatten(2).any(2)
+    return marks.T

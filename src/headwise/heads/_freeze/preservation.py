@@ -67,7 +67,7 @@ class Frozen:
         return tensor.detach().view(-1).split_with_sizes([run * size for run in self.runs])[1::2]
 
 
-Tensors = dict[tuple[int, str], tuple[Frozen, Tensor]]  # by place of the parameter and name of the state
+Tensors = dict[tuple[int, str], tuple[Frozen, Tensor]]  # by number of the parameter and name of the state
 
 
 class Keeper:
@@ -83,20 +83,20 @@ class Keeper:
     def __init__(self, optimizer: Optimizer, key: Hashable, masked: bool = True) -> None:
         self.optimizer, self.key, self.masked = optimizer, key, masked
         self.memory = _MEMORIES.setdefault(optimizer, _Memory())
-        self.whole: list[nn.Parameter] = []
-        self.parts: list[tuple[Frozen, nn.Parameter]] = []
+        self.frozen_parameters: list[nn.Parameter] = []
+        self.frozen_slices: list[tuple[Frozen, nn.Parameter]] = []
         self.saved: tuple[_Layout, list[Tensor]] | None = None  # while a step runs
 
-    def add(self, part: Frozen) -> None:
+    def add(self, frozen: Frozen) -> None:
         """Keeps this from now on."""
-        if part.index is None:
-            self.whole.append(part.parameter)
+        if frozen.index is None:
+            self.frozen_parameters.append(frozen.parameter)
         else:
-            self.parts.append((part, part.parameter))
+            self.frozen_slices.append((frozen, frozen.parameter))
 
     def before(self, *_: Any) -> None:
         """A step begins."""
-        for parameter in self.whole:
+        for parameter in self.frozen_parameters:
             parameter.grad = None  # data-parallel training hands a gradient of zeros back
         layout = self.memory.layout(self.key, self._tensors())
         self.saved = (layout, layout.copied(self.memory))
@@ -107,40 +107,40 @@ class Keeper:
             return
         (layout, copies), self.saved = self.saved, None
         tensors = self._tensors()
-        kept = {name: tensors[name] for name in layout.tensors}
-        (layout if layout.fits(kept) else _Layout(kept)).restore(copies)  # an optimizer may replace its state
-        self.memory.room = [
-            copy for copy in copies if copy.device.type == "cpu" and copy.ndim == 1
-        ] or self.memory.room
-        if len(kept) < len(tensors) and type(self.optimizer).__module__.startswith("torch.optim"):
-            decays = {
-                id(p)
-                for group in self.optimizer.param_groups
-                if group.get("weight_decay")
-                for p in group["params"]
-            }
-            for (i, name), (part, tensor) in tensors.items():
-                if (i, name) not in kept and (not self.masked or id(self.parts[i][1]) in decays):
-                    # Born in this step. Without a gradient it has its first value, unless weight decay was
-                    # added to the gradient: torch's optimizers that do so start at zero, as do those that may
-                    # have a gradient here.
-                    part.blocks(tensor).index_fill_(part.dim, _index(part), 0)
+        restored = {name: tensors[name] for name in layout.tensors}
+        if not layout.fits(restored):  # an optimizer may replace its state
+            layout = _Layout(restored)
+        layout.restore(copies)
+        room = [copy for copy in copies if copy.device.type == "cpu" and copy.ndim == 1]
+        self.memory.room = room or self.memory.room
+        if len(restored) == len(tensors) or not type(self.optimizer).__module__.startswith("torch.optim"):
+            return
+        decaying: set[int] = set()
+        for group in self.optimizer.param_groups:
+            if group.get("weight_decay"):
+                decaying |= set(map(id, group["params"]))
+        for (i, name), (frozen, tensor) in tensors.items():
+            if (i, name) not in restored and (not self.masked or id(self.frozen_slices[i][1]) in decaying):
+                # Born in this step. Without a gradient it has its first value, unless weight decay was added
+                # to the gradient: torch's optimizers that do so start at zero, as do those that may have a
+                # gradient here.
+                frozen.blocks(tensor).index_fill_(frozen.dim, _index(frozen), 0)
 
     def _tensors(self) -> Tensors:
         """Parameters ("") and their state that has one value for each of their elements."""
-        found: Tensors = {}
-        for i, (part, parameter) in enumerate(self.parts):
-            found[i, ""] = (part, parameter)
+        tensors: Tensors = {}
+        for i, (frozen, parameter) in enumerate(self.frozen_slices):
+            tensors[i, ""] = (frozen, parameter)
             for name, value in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     if not value.is_floating_point():
                         raise HeadwiseError(
-                            f"{type(self.optimizer).__name__} keeps {name!r} of {part.name} as "
+                            f"{type(self.optimizer).__name__} keeps {name!r} of {frozen.name} as "
                             f"{value.dtype}, in blocks that share a scale, so the state of one head cannot "
                             "be separated: use an optimizer with floating-point state"
                         )
-                    found[i, name] = (part, value)
-        return found
+                    tensors[i, name] = (frozen, value)
+        return tensors
 
 
 class _Layout:
@@ -156,29 +156,32 @@ class _Layout:
         self.addresses = [tensor.data_ptr() for _, tensor in tensors.values()]
         self.stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
         # (blocks, frozen or not)
-        self.wholes: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}
-        self.others: list[tuple[Tensor, int, Tensor]] = []  # (blocks, axis, frozen blocks)
-        for part, tensor in tensors.values():
-            views, kind = part.stretches(tensor), (tensor.device, tensor.dtype)
+        # (blocks, frozen or not)
+        self.masked: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}
+        self.indexed: list[tuple[Tensor, int, Tensor]] = []  # (blocks, axis, frozen blocks)
+        for frozen, tensor in tensors.values():
+            views, kind = frozen.stretches(tensor), (tensor.device, tensor.dtype)
             if views is not None:
                 self.stretches.setdefault(kind, []).extend(views)
             elif tensor.device.type == "cuda" and tensor.is_contiguous():
-                self.wholes.setdefault(kind, []).append((part.blocks(tensor), part.marks(tensor)))
+                self.masked.setdefault(kind, []).append((frozen.blocks(tensor), frozen.marks(tensor)))
             else:
-                self.others.append((part.blocks(tensor), part.dim, _index(part)))
+                self.indexed.append((frozen.blocks(tensor), frozen.dim, _index(frozen)))
         # Copied with the stretches, and restored by a choice of old and new
-        for kind, pairs in self.wholes.items():
+        for kind, pairs in self.masked.items():
             self.stretches.setdefault(kind, []).extend(blocks.view(-1) for blocks, _ in pairs)
         self.sizes = {kind: [view.numel() for view in views] for kind, views in self.stretches.items()}
 
     def fits(self, tensors: Tensors) -> bool:
         """Whether these are the same parts of the same tensors, at the same addresses."""
-        return tensors.keys() == self.tensors.keys() and all(
-            part is one and tensor is other and tensor.data_ptr() == address
-            for (part, tensor), (one, other), address in zip(
-                tensors.values(), self.tensors.values(), self.addresses, strict=True
-            )
-        )
+        if tensors.keys() != self.tensors.keys():
+            return False
+        for (frozen, tensor), before, address in zip(
+            tensors.values(), self.tensors.values(), self.addresses, strict=True
+        ):
+            if frozen is not before[0] or tensor is not before[1] or tensor.data_ptr() != address:
+                return False
+        return True
 
     def copied(self, memory: "_Memory") -> list[Tensor]:
         """Copies of the frozen parts."""
@@ -187,18 +190,18 @@ class _Layout:
             room = memory.empty(kind, sum(self.sizes[kind]))
             torch._foreach_copy_(room.split_with_sizes(self.sizes[kind]), views)
             copies.append(room)
-        return copies + [blocks.index_select(dim, index) for blocks, dim, index in self.others]
+        return copies + [blocks.index_select(dim, index) for blocks, dim, index in self.indexed]
 
     def restore(self, copies: list[Tensor]) -> None:
         """Writes copies of the frozen parts back."""
         flat = zip(self.stretches.items(), copies, strict=False)
         for (kind, views), copy in flat:
-            saved, pairs = copy.split_with_sizes(self.sizes[kind]), self.wholes.get(kind, [])
+            saved, pairs = copy.split_with_sizes(self.sizes[kind]), self.masked.get(kind, [])
             stretches = len(views) - len(pairs)
             torch._foreach_copy_(views[:stretches], saved[:stretches])
             for (blocks, frozen), old in zip(pairs, saved[stretches:], strict=True):
                 torch.where(frozen, old.view_as(blocks), blocks, out=blocks)
-        for (blocks, dim, index), copy in zip(self.others, copies[len(self.stretches) :], strict=True):
+        for (blocks, dim, index), copy in zip(self.indexed, copies[len(self.stretches) :], strict=True):
             blocks.index_copy_(dim, index, copy)
 
 
@@ -212,12 +215,12 @@ class _Memory:
 
     def layout(self, key: Hashable, tensors: Tensors) -> _Layout:
         """The layout of these tensors, if it has not changed the one remembered."""
-        known = self.layouts.get(key)
-        if known is None or not known.fits(tensors):
-            known = self.layouts[key] = _Layout(tensors)
+        layout = self.layouts.get(key)
+        if layout is None or not layout.fits(tensors):
+            layout = self.layouts[key] = _Layout(tensors)
             if len(self.layouts) > KEPT_LAYOUTS:
                 del self.layouts[next(iter(self.layouts))]
-        return known
+        return layout
 
     def empty(self, kind: tuple[torch.device, torch.dtype], size: int) -> Tensor:
         """A flat tensor to copy into."""
@@ -230,6 +233,7 @@ class _Memory:
 _MEMORIES: "WeakKeyDictionary[Optimizer, _Memory]" = WeakKeyDictionary()
 
 
-def _index(part: Frozen) -> Tensor:
-    assert part.index is not None  # parameters that are frozen as a whole have no gradient to keep them from
-    return part.index
+def _index(frozen: Frozen) -> Tensor:
+    # Parameters that are frozen as a whole have no gradient to keep them from
+    assert frozen.index is not None
+    return frozen.index

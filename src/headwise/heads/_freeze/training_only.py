@@ -8,18 +8,17 @@ that is frozen as a whole gets no gradient at all, and optimizers pass it over.
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby
 from math import gcd
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from headwise.errors import HeadwiseError
-from headwise.heads._freeze.adapters import adapter_names, learning_parts
+from headwise.heads._freeze.adapters import adapter_names, learning_parameters
 from headwise.heads._freeze.ownership import Owned
 from headwise.heads._freeze.preservation import Frozen, Keeper
 from headwise.heads._headset import HeadSet
@@ -69,23 +68,27 @@ def training_only(
     """
     heads._taps.tree.check(adapters=True)
     optimizer = _checked(optimizer, heads.model)
-    # Waiting: what the optimizer does not hold yet
-    plan = waiting = _plan(heads, head_set, output_projection)
+    plan = _plan(heads, head_set, output_projection)
+    waiting = plan  # what the optimizer does not hold yet
     keeper = Keeper(optimizer, (id(heads), head_set, output_projection), masked)
     with ExitStack() as undo:
 
         def admit(*_: Any) -> None:
             """Freezes what the optimizer holds by now: groups may be added while the block is open."""
             nonlocal waiting
-            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-            arrived = [part for part in waiting if id(part.parameter) in held]
-            waiting = [part for part in waiting if id(part.parameter) not in held]
-            for part in arrived:
-                # Drift: a gradient of zero, not none, so the optimizer acts
-                part = _as_part(part) if drift else _for(optimizer, part)
-                keeper.add(part)
+            held = _held_by(optimizer)
+            arrived = [frozen for frozen in waiting if id(frozen.parameter) in held]
+            waiting = [frozen for frozen in waiting if id(frozen.parameter) not in held]
+            # torch's fused SGD fails where only some parameters have momentum. While drifting, a gradient of
+            # zero, not none, makes the optimizer act.
+            zeroed = drift or (isinstance(optimizer, SGD) and optimizer.defaults["fused"])
+            for frozen in arrived:
+                if zeroed and frozen.index is None:  # the parameter as its one block
+                    index = torch.zeros(1, dtype=torch.long, device=frozen.parameter.device)
+                    frozen = replace(frozen, index=index)
+                keeper.add(frozen)
                 if masked or drift:
-                    undo.enter_context(_without_gradient(part))
+                    undo.enter_context(_without_gradient(frozen))
 
         admit()
         if waiting:
@@ -97,14 +100,23 @@ def training_only(
         yield
 
 
+def _held_by(optimizer: Optimizer) -> set[int]:
+    """The ids of the parameters that an optimizer holds."""
+    held: set[int] = set()
+    for group in optimizer.param_groups:
+        held |= set(map(id, group["params"]))
+    return held
+
+
 @contextmanager
-def _without_gradient(part: Frozen) -> Iterator[None]:
+def _without_gradient(frozen: Frozen) -> Iterator[None]:
     """Takes the gradient of a frozen part, now and whenever it is accumulated."""
-    part.mask(part.parameter)
-    if not part.parameter.requires_grad:
+    parameter: Any = frozen.parameter
+    frozen.mask(parameter)
+    if not parameter.requires_grad:
         yield
         return
-    handle: RemovableHandle = part.parameter.register_post_accumulate_grad_hook(part.mask)  # type: ignore[no-untyped-call]
+    handle = parameter.register_post_accumulate_grad_hook(frozen.mask)
     try:
         yield
     finally:
@@ -123,8 +135,7 @@ def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
             "its length by the loss, so some of them cannot be frozen inside a step: use an optimizer with "
             "per-element state such as AdamW or SGD"
         )
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if held.isdisjoint(id(parameter) for parameter in model.parameters()):
+    if _held_by(optimizer).isdisjoint(map(id, model.parameters())):
         raise HeadwiseError(
             f"this {type(optimizer).__name__} holds no parameter of the {type(model).__name__} that Heads "
             "was built on: pass the optimizer that trains it (was the model copied, or the optimizer made "
@@ -141,50 +152,35 @@ def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Fr
     plans = _PLANS.setdefault(heads, {})
     key = (head_set, output_projection, adapter_names(heads.model))
     if key not in plans:
-        parts = [
-            _frozen(heads.model, owned, head_set)
-            for owned in learning_parts(heads)
-            if output_projection or not owned.output
-        ]
-        plans[key] = [part for part in parts if part is not None]
+        plans[key] = []
+        for owned in learning_parameters(heads):
+            entries = owned.frozen(head_set)
+            if (output_projection or not owned.output) and entries.any():
+                plans[key].append(_frozen(heads.model, owned, entries))
         if len(plans) > KEPT_PLANS:
             del plans[next(iter(plans))]
-    for i, part in enumerate(plans[key]):
-        if type(part.parameter) is not nn.Parameter:
+    for i, frozen in enumerate(plans[key]):
+        parameter = frozen.parameter
+        if type(parameter) is not nn.Parameter:
             raise HeadwiseError(
-                f"{part.name} of a {type(part.home).__name__} is a {type(part.parameter).__name__}, not a "
+                f"{frozen.name} of a {type(frozen.home).__name__} is a {type(parameter).__name__}, not a "
                 "plain parameter (sharded or quantized weights), and one head's part of it cannot be "
                 "frozen: train with plain or data-parallel parameters"
             )
-        if part.index is not None and part.index.device != part.parameter.device:
-            plans[key][i] = replace(part, index=part.index.to(part.parameter.device))
+        if frozen.index is not None and frozen.index.device != parameter.device:
+            plans[key][i] = replace(frozen, index=frozen.index.to(parameter.device))
     return plans[key]
 
 
-def _frozen(model: nn.Module, owned: Owned, head_set: HeadSet) -> Frozen | None:
-    """The entries that heads outside `head_set` keep as they are."""
-    frozen = owned.frozen(head_set)  # (entries,)
-    if not frozen.any():
-        return None
+def _frozen(model: nn.Module, owned: Owned, frozen: Tensor) -> Frozen:
+    """The entries of a parameter that stay as they are, (entries,) bool, in blocks."""
     path, _, name = owned.name.rpartition(".")
     home = model.get_submodule(path)
     if frozen.all():
         return Frozen(home, name, owned.dim, len(frozen), None, (0, 1))
-    edges = [i + 1 for i, (a, b) in enumerate(pairwise(frozen.tolist())) if a != b]
-    block = gcd(len(frozen), *edges)
-    borders = [0, *([0] if frozen[0] else []), *edges, len(frozen)]
-    runs = tuple((stop - start) // block for start, stop in pairwise(borders))
-    return Frozen(home, name, owned.dim, block, frozen.view(-1, block)[:, 0].nonzero()[:, 0], runs)
-
-
-def _for(optimizer: Optimizer, part: Frozen) -> Frozen:
-    """torch's fused SGD fails where only some parameters have momentum, so there a whole parameter is frozen
-    like a part of one."""
-    return _as_part(part) if isinstance(optimizer, SGD) and optimizer.defaults["fused"] else part
-
-
-def _as_part(part: Frozen) -> Frozen:
-    """A whole parameter as its one part, so that its gradient is set to zero instead of taken away."""
-    if part.index is not None:
-        return part
-    return replace(part, index=torch.zeros(1, dtype=torch.long, device=part.parameter.device))
+    runs = [len(list(stretch)) for _, stretch in groupby(frozen.tolist())]
+    block = gcd(*runs)
+    index = frozen.view(-1, block)[:, 0].nonzero()[:, 0]
+    if frozen[0]:
+        runs.insert(0, 0)  # the first stretch counts what is free
+    return Frozen(home, name, owned.dim, block, index, tuple(run // block for run in runs))

@@ -5,6 +5,7 @@ heads, and to hand it its own part of position biases that are made for all head
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from inspect import isfunction, signature, unwrap
 from posixpath import commonpath
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
-from headwise.heads._find.dependence import is_norm, on_device, trace, weight_axes
+from headwise.heads._find.dependence import is_norm, trace, weight_axes
 from headwise.heads._freeze.ownership import Owned, head_axis, ownership
 from headwise.heads._headset import HeadSet
+from headwise.heads._inputs import run_example
 from headwise.heads._reading import undisturbed
 from headwise.heads._remove.surgery import ConfigView, Surgery
-from headwise.heads._restoration import forked
 from headwise.heads._sites import Site
 
 if TYPE_CHECKING:
@@ -30,13 +31,7 @@ if TYPE_CHECKING:
 # most families, so it is changed only where a model does not work without.
 WIDTHS = {"all_head_size", "inner_dim", "split_size", "attention_dim", "kv_dim", "q_dim", "total_head_dim"}
 SHARED_WIDTHS = WIDTHS | {
-    "embed_dim",
-    "hidden_size",
-    "d_model",
-    "d_model_size",
-    "dim",
-    "n_embd",
-    "output_dim",
+    *("embed_dim", "hidden_size", "d_model", "d_model_size", "dim", "n_embd", "output_dim")
 }
 
 
@@ -48,66 +43,80 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
             different ones.
         UnsupportedModel: a norm ties all heads of a layer together, or the attention is of an unknown form.
     """
-    model, owned, cut = heads.model, ownership(heads), head_set.layers()
-    surgery = Surgery(removed=list(head_set))
+    model, owned, removed = heads.model, ownership(heads), head_set.layers()
     cores = {site.index: core_of(model, site, heads.sites, owned) for site in heads.sites}
-    touched = [site for site in heads.sites if site.index in cut]
+    touched = [site for site in heads.sites if site.index in removed]
     for site in touched:
         _check_groups(site, owned, head_set)
-    tables = [
-        entry
-        for entry in owned
-        if not entry.output and any(not entry.name.startswith(f"{cores[i]}.") for i in entry.owners)
-    ]
-    for entry in owned:
-        if entry in tables:
-            continue  # position biases for several layers stay whole: each layer takes its part
-        gone = _gone(entry, head_set)  # (entries,)
-        _check_shared(entry, gone, head_set)
-        if gone.any() and not gone.all() and is_norm(model.get_submodule(entry.name.rpartition(".")[0])):
-            raise UnsupportedModel(
-                f"{entry.name} normalizes all heads of a layer together, so removing one would change the "
-                "others: heads of this model can be silenced but not removed"
-            )
-        if gone.any():
-            surgery.slices[entry.name] = (entry.dim, _ranges(~gone))
-    found = trace(model, heads.sites, heads.example, watched={cores[site.index] for site in touched})
-    seen = _observe(heads, {cores[site.index] for site in touched})
+    tables = [parameter for parameter in owned if _serves_other_layers(parameter, cores)]
+    surgery = Surgery(removed=list(head_set))
+    for parameter in owned:
+        if parameter not in tables:
+            _cut(surgery, model, parameter, head_set)
+    watched = {cores[site.index] for site in touched}
+    dependences = trace(model, heads.sites, heads.example, watched)
+    calls = _observe(heads, watched)
     wide: dict[str, dict[str, int]] = {}
     for site in touched:
         core = cores[site.index]
-        if core not in seen:
+        if core not in calls:
             raise UnsupportedModel(
                 f"no module was called that holds what the heads of {site.path} are made with (looked at "
                 f"{core!r})"
             )
-        module, (arguments, output) = model.get_submodule(core), seen[core]
+        module, (arguments, output) = model.get_submodule(core), calls[core]
         container, returns = _returns(output, arguments, site)
-        keep = [head for head in range(site.n_heads) if head not in cut[site.index]]
+        keep = [head for head in range(site.n_heads) if head not in removed[site.index]]
         if not keep:
-            projection = site.path.removeprefix(f"{core}.") if site.path.startswith(f"{core}.") else ""
+            inside = site.path.startswith(f"{core}.")
+            projection = site.path.removeprefix(f"{core}.") if inside else ""
             surgery.headless[core] = (projection, container, returns)
             continue
         surgery.attributes[core] = _numbers(vars(module), site, keep, WIDTHS)
         wide[core] = _numbers(vars(module), site, keep, SHARED_WIDTHS)
-        if configured := _numbers(_configured(module), site, keep, WIDTHS):
+        configured = _numbers(_configuration(module), site, keep, WIDTHS)
+        if configured:
             surgery.config[core] = configured
-        for (path, key), marks in found[site.index].arguments.items():
+        for (path, key), marks in dependences[site.index].arguments.items():
             axis = head_axis(marks)
             if path == core and axis is not None:
                 name = key if isinstance(key, str) else list(arguments)[key]
                 surgery.arguments.setdefault(core, {})[name] = (axis, site.n_heads, keep)
         if "bias" in returns:
-            inside = [
-                entry.name.removeprefix(f"{core}.") for entry in tables if entry.name.startswith(f"{core}.")
+            inner = [
+                table.name.removeprefix(f"{core}.") for table in tables if table.name.startswith(f"{core}.")
             ]
-            surgery.tables[core] = (
-                "".join(inside).rpartition(".")[0],
-                returns.index("bias"),
-                site.n_heads,
-                keep,
-            )
-    return [surgery] if wide == surgery.attributes else [surgery, replace(surgery, attributes=wide)]
+            embedding = "".join(inner).rpartition(".")[0]
+            surgery.tables[core] = (embedding, returns.index("bias"), site.n_heads, keep)
+    if wide == surgery.attributes:
+        return [surgery]
+    return [surgery, replace(surgery, attributes=wide)]
+
+
+def _serves_other_layers(parameter: Owned, cores: dict[int, str]) -> bool:
+    """Whether a parameter makes position biases for layers beside its own: it stays whole, and each layer
+    takes its part."""
+    if parameter.output:
+        return False
+    return not all(parameter.name.startswith(f"{cores[layer]}.") for layer in parameter.owners)
+
+
+def _cut(surgery: Surgery, model: nn.Module, parameter: Owned, head_set: HeadSet) -> None:
+    # Entries that have owners, all of which are removed, (entries,)
+    gone = parameter.touched(parameter.users) & ~parameter.touched(parameter.users - head_set)
+    if bool((parameter.touched(head_set) & ~gone).any()):
+        raise HeadwiseError(
+            f"layers {list(parameter.owners)} share {parameter.name}, so a head can only be removed from all "
+            "of them: name the same heads in each of these layers, or silence them instead"
+        )
+    if not gone.any():
+        return
+    if not gone.all() and is_norm(model.get_submodule(parameter.name.rpartition(".")[0])):
+        raise UnsupportedModel(
+            f"{parameter.name} normalizes all heads of a layer together, so removing one would change the "
+            "others: heads of this model can be silenced but not removed"
+        )
+    surgery.slices[parameter.name] = (parameter.dim, _ranges(~gone))
 
 
 def core_of(model: nn.Module, site: Site, sites: Sequence[Site], owned: Sequence[Owned]) -> str:
@@ -117,9 +126,9 @@ def core_of(model: nn.Module, site: Site, sites: Sequence[Site], owned: Sequence
     "nothing" if no parameters belong to its heads alone.
     """
     parents = []
-    for entry in owned:
-        if not entry.output and {sites[index].path for index in entry.owners} == {site.path}:
-            path = entry.name.rpartition(".")[0]
+    for parameter in owned:
+        if not parameter.output and {sites[index].path for index in parameter.owners} == {site.path}:
+            path = parameter.name.rpartition(".")[0]
             module = model.get_submodule(path)
             if isinstance(module, nn.Embedding):
                 continue  # position biases may be made in another layer
@@ -132,24 +141,17 @@ def core_of(model: nn.Module, site: Site, sites: Sequence[Site], owned: Sequence
     return ".".join(core)
 
 
-def _gone(entry: Owned, head_set: HeadSet) -> Tensor:
-    """Entries that have owners, all of which are removed, (entries,) bool."""
-    everyone = HeadSet((site, head) for site, marks in entry.owners.items() for head in range(marks.shape[1]))
-    return entry.touched(everyone) & ~entry.touched(everyone - head_set)
-
-
 def _check_groups(site: Site, owned: Sequence[Owned], head_set: HeadSet) -> None:
     shared = torch.eye(site.n_heads)  # above 0: which heads share parameters, (heads, heads)
-    for entry in owned:
-        if site.index in entry.owners:
-            marks = entry.owners[site.index].float()
+    for parameter in owned:
+        if site.index in parameter.owners:
+            marks = parameter.owners[site.index].float()
             shared = shared + marks.T @ marks
     for _ in range(site.n_heads.bit_length()):
         shared = shared.gt(0).float() @ shared.gt(0).float()  # and with whom those share
     groups = [row.nonzero()[:, 0].tolist() for row in torch.unique(shared.gt(0), dim=0).flip(0)]
-    halved = [
-        group for group in groups if 0 < sum((site.index, head) in head_set for head in group) < len(group)
-    ]
+    removed = set(head_set.layers()[site.index])
+    halved = [group for group in groups if 0 < len(removed.intersection(group)) < len(group)]
     if halved:
         raise HeadwiseError(
             f"layer {site.index} ({site.path}) shares keys and values among groups of heads, and only whole "
@@ -158,72 +160,65 @@ def _check_groups(site: Site, owned: Sequence[Owned], head_set: HeadSet) -> None
         )
 
 
-def _check_shared(entry: Owned, gone: Tensor, head_set: HeadSet) -> None:
-    if bool((entry.touched(head_set) & ~gone).any()):
-        raise HeadwiseError(
-            f"layers {list(entry.owners)} share {entry.name}, so a head can only be removed from all of "
-            "them: name the same heads in each of these layers, or silence them instead"
-        )
-
-
 def _ranges(keep: Tensor) -> list[tuple[int, int]]:
     """Runs of True, as (start, stop)."""
     edges = torch.cat([torch.zeros(1), keep.float(), torch.zeros(1)]).diff()
-    return list(zip(edges.eq(1).nonzero()[:, 0].tolist(), edges.eq(-1).nonzero()[:, 0].tolist(), strict=True))
+    starts, stops = edges.eq(1).nonzero()[:, 0].tolist(), edges.eq(-1).nonzero()[:, 0].tolist()
+    return list(zip(starts, stops, strict=True))
 
 
 def _numbers(values: dict[str, Any], site: Site, keep: list[int], widths: set[str]) -> dict[str, int]:
     """Those of the values, by their names, that count the heads of a site or give their common width, with
     their new values."""
-    result = {}
-    for name, value in values.items():
-        of_keys = "kv" in name or "key_value" in name
-        old, left = (site.n_groups, len(keep) // site.group_size) if of_keys else (site.n_heads, len(keep))
+    changed = {}
+    for name, number in values.items():
+        if type(number) is not int:
+            continue
+        old, new = site.n_heads, len(keep)
+        if "kv" in name or "key_value" in name:
+            old, new = site.n_groups, len(keep) // site.group_size
         counts = "head" in name and not any(word in name for word in ("dim", "size", "group"))
-        if type(value) is int and counts and value == old:
-            result[name] = left
-        elif type(value) is int and name in widths and value == old * site.head_dim:
-            result[name] = left * site.head_dim
-    return result
+        if counts and number == old:
+            changed[name] = new
+        elif name in widths and number == old * site.head_dim:
+            changed[name] = new * site.head_dim
+    return changed
 
 
-def _configured(module: nn.Module) -> dict[str, Any]:
+def _configuration(module: nn.Module) -> dict[str, Any]:
     """What a module's own code may read from its configuration, {name: value}."""
-    functions = [unwrap(function) for function in vars(type(module)).values() if callable(function)]
-    names = {name for function in functions if isfunction(function) for name in function.__code__.co_names}
+    names: set[str] = set()
+    for function in map(unwrap, filter(callable, vars(type(module)).values())):
+        if isfunction(function):
+            names.update(function.__code__.co_names)
     config = vars(module).get("config")
     if config is None or "config" not in names:
         return {}
-    changes = config.changes if isinstance(config, ConfigView) else {}
-    config = config.base if isinstance(config, ConfigView) else config
+    changes = {}
+    if isinstance(config, ConfigView):
+        config, changes = config.base, config.changes
     values = {**config.to_dict(), **changes}
-    return {name: values[key] for name in names if (key := config.attribute_map.get(name, name)) in values}
+    keys = {name: config.attribute_map.get(name, name) for name in names}
+    return {name: values[key] for name, key in keys.items() if key in values}
 
 
 def _observe(heads: "Heads", cores: set[str]) -> dict[str, tuple[dict[str, Any], Any]]:
     """What each module is called with, by the names of its forward, and what it returns."""
-    seen: dict[str, tuple[dict[str, Any], Any]] = {}
+    calls: dict[str, tuple[dict[str, Any], Any]] = {}
 
     def hook(path: str) -> Any:
         def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            seen.setdefault(
-                path,
-                ({**dict(zip(signature(module.forward).parameters, args, strict=False)), **kwargs}, output),
-            )
+            positional = zip(signature(module.forward).parameters, args, strict=False)
+            calls.setdefault(path, ({**dict(positional), **kwargs}, output))
 
         return note
 
-    with undisturbed(heads) as (twin,):
-        handles = [
-            twin.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True, prepend=True)
-            for path in cores
-        ]
-        try:
-            run(heads, twin.model)
-        finally:
-            for handle in handles:
-                handle.remove()
-    return seen
+    with undisturbed(heads) as (twin,), ExitStack() as hooks:
+        for path in cores:
+            module = twin.model.get_submodule(path)
+            hooks.callback(module.register_forward_hook(hook(path), with_kwargs=True, prepend=True).remove)
+        run_example(heads, twin.model)
+    return calls
 
 
 def _returns(output: Any, arguments: dict[str, Any], site: Site) -> tuple[str, list[str]]:
@@ -236,17 +231,8 @@ def _returns(output: Any, arguments: dict[str, Any], site: Site) -> tuple[str, l
             "tuple"
         )
     names = {id(value): f"argument {name}" for name, value in arguments.items() if isinstance(value, Tensor)}
-    result = ["output"]
+    returns = ["output"]
     for value in output[1:]:
-        made = isinstance(value, Tensor) and value.ndim == 4 and value.shape[:2] == (1, site.n_heads)
-        result.append(names.get(id(value), "bias" if made else "none"))
-    return "list" if isinstance(output, list) else "tuple", result
-
-
-def run(heads: "Heads", model: nn.Module) -> Any:
-    """One pass of a twin of the heads' model, or of a smaller one, on their example; random parts of it come
-    out alike each time."""
-    with torch.no_grad(), forked(model, heads.draws):
-        if heads.draws:
-            torch.manual_seed(0)
-        return model(**on_device(model, heads.example))
+        is_bias = isinstance(value, Tensor) and value.ndim == 4 and value.shape[:2] == (1, site.n_heads)
+        returns.append(names.get(id(value), "bias" if is_bias else "none"))
+    return "list" if isinstance(output, list) else "tuple", returns

@@ -9,30 +9,31 @@ transformers cannot, and its error names headwise.
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import safetensors.torch
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel
 
 from headwise._base.opener import identity, open_config, open_weights, read_tensors
 from headwise._base.parsing import read_json
 from headwise._base.writing import save_tensors, saving, write_bytes
 from headwise.errors import HeadwiseError
+from headwise.heads._inputs import root_of
 from headwise.heads._remove.plain import removed_before
-from headwise.heads._remove.removal import mark, removed_from
 from headwise.heads._remove.surgery import Surgery, operate
 from headwise.store import README_NOTE, is_note, save_model
 
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-FOREIGN = (
-    "headwise (open the folder with headwise.load)"  # as model type: what transformers says it does not know
-)
-# In config.json: the first key, and the model type there was
-HINT, OWN_TYPE = ("_headwise", "headwise_model_type")
+# As model type in config.json: what transformers says it does not know
+FOREIGN = "headwise (open the folder with headwise.load)"
+# Keys of config.json: of a hint, the first one, and of the model type there was
+HINT, ORIGINAL_TYPE = "_headwise", "headwise_model_type"
 
 
 def save_removed(
@@ -55,26 +56,23 @@ def save_removed(
             f"model.save_pretrained({str(folder)!r}), or remove heads first with "
             "Heads(model).remove(head_set)"
         )
-    facts = cuts_of_model(model)
+    cuts = cuts_of_model(model)
 
-    def write(place: Path) -> dict[str, Any]:
-        with saving(place):
-            if facts:
-                _write_config(model.config, place)
+    def write(target: Path) -> dict[str, Any]:
+        with saving(target):
+            if cuts:
+                _write_config(model.config, target)
                 if model.can_generate():
-                    model.generation_config.save_pretrained(place)
-                _write_tensors(model, place / WEIGHTS, state_dict)
+                    model.generation_config.save_pretrained(target)
+                _write_tensors(model, target / WEIGHTS, state_dict)
             else:
-                type(model).save_pretrained(model, place, state_dict=state_dict)
-        if not (Path(folder) / "README.md").exists() or is_note(Path(folder) / "README.md"):
-            write_bytes(place / "README.md", _note(model, bool(facts)).encode())
+                type(model).save_pretrained(model, target, state_dict=state_dict)
+        readme = Path(folder) / "README.md"
+        if not readme.exists() or is_note(readme):
+            write_bytes(target / "README.md", _readme(model, bool(cuts)).encode())
         base, revision = identity(model.config)
-        about = {"base": base, "revision": revision}
-        return {
-            "kind": KIND,
-            **about,
-            **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}}),
-        }
+        record = {"kind": KIND, "base": base, "revision": revision}
+        return record | (cuts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}})
 
     save_model(folder, write, overwrite)
 
@@ -96,43 +94,53 @@ def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> No
         save_removed(self, save_directory, options.get("state_dict"), overwrite=True)
 
 
-def _write_tensors(model: Any, path: Path, given: Mapping[str, Any] | None) -> None:
-    if given is None:
+def mark(model: Any, surgeries: list[Surgery]) -> None:
+    """Notes in a model what was cut out of it, and lets it save itself so that `headwise.load` opens it."""
+    model.headwise_removed = surgeries
+    # A bound method, so that copies of the model save themselves
+    model.save_pretrained = MethodType(save_pretrained, model)
+
+
+def removed_from(model: nn.Module) -> list[Surgery]:
+    """What was cut out of a model so far, oldest first."""
+    surgeries: list[Surgery] = vars(root_of(model)).get("headwise_removed", [])
+    return surgeries
+
+
+def _write_tensors(model: Any, path: Path, state_dict: Mapping[str, Any] | None) -> None:
+    if state_dict is None:
         safetensors.torch.save_model(model, str(path), metadata={"format": "pt"})
         return
-    once = {
-        (tensor.data_ptr(), tensor.shape, tensor.stride()): name
-        for name, tensor in reversed(list(given.items()))
-        if tensor.numel()
-    }
-    # Of tied tensors the first
-    kept = {name for name, tensor in given.items() if not tensor.numel()} | set(once.values())
-    save_tensors(
-        {name: given[name].contiguous().cpu() for name in given if name in kept}, path, {"format": "pt"}
-    )
+    tensors, seen = {}, set()
+    for name, tensor in state_dict.items():
+        memory = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if not tensor.numel() or memory not in seen:  # of tied tensors the first
+            seen.add(memory)
+            tensors[name] = tensor.contiguous().cpu()
+    save_tensors(tensors, path, {"format": "pt"})
 
 
 def _write_config(config: Any, target: Path) -> None:
-    """`config.json` of the model before, as one that transformers refuses with an error that names headwise."""
+    """`config.json` of the model before; transformers refuses it with an error that names headwise."""
     values = {**config.to_diff_dict(), "transformers_version": transformers.__version__}
-    said = f"Heads were removed from this {config.model_type}: open the folder with headwise.load(folder)"
-    written = {HINT: said, **values, "model_type": FOREIGN, OWN_TYPE: config.model_type}
-    write_bytes(target / CONFIG, (json.dumps(written, indent=2) + "\n").encode())
+    hint = f"Heads were removed from this {config.model_type}: open the folder with headwise.load(folder)"
+    values = {HINT: hint, **values, "model_type": FOREIGN, ORIGINAL_TYPE: config.model_type}
+    write_bytes(target / CONFIG, (json.dumps(values, indent=2) + "\n").encode())
 
 
 def read_config(folder: Path) -> Any:
-    """The configuration of the model before."""
+    """The configuration of the model before; of any other model its own."""
     values = read_json(folder / CONFIG)
-    if OWN_TYPE not in values:
-        return open_config(folder)  # an earlier headwise wrote it
-    values["model_type"] = values.pop(OWN_TYPE)
-    values.pop(HINT, None)
+    if ORIGINAL_TYPE not in values:
+        return open_config(folder)
+    values["model_type"] = values.pop(ORIGINAL_TYPE)
+    del values[HINT]
     config = transformers.CONFIG_MAPPING[values["model_type"]].from_dict(values)
     config._name_or_path = str(folder)
     return config
 
 
-def _note(model: Any, cut: bool) -> str:
+def _readme(model: Any, cut: bool) -> str:
     """README.md of a folder: how to open it, first."""
     name = type(model).__name__
     if cut:
@@ -169,7 +177,7 @@ def cuts_of_model(model: Any) -> dict[str, Any]:
             f"{name} is not a class of transformers, so it could not be built again: save its encoder, "
             "and merge adapters into it first (peft: model.merge_and_unload())"
         )
-    cut = {name for surgery in removed for name in surgery.slices}
+    cut = set().union(*[surgery.slices for surgery in removed])
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters() if name in cut}
     return {"model_class": name, "surgeries": [surgery.to_json() for surgery in removed], "shapes": shapes}
 
@@ -180,8 +188,8 @@ def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     Raises:
         HeadwiseError: the folder names a class this transformers does not have.
     """
-    made = getattr(transformers, record["model_class"], None)
-    if not (isinstance(made, type) and issubclass(made, PreTrainedModel)):
+    model_class = getattr(transformers, record["model_class"], None)
+    if not (isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)):
         raise HeadwiseError(
             f"{folder} holds a {record['model_class']!r}, which transformers {transformers.__version__} does "
             "not have"
@@ -190,18 +198,18 @@ def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     if not surgeries:
         return open_weights(record["model_class"], folder, dtype="auto")
     with torch.random.fork_rng(devices=[]):  # first weights are random and replaced at once
-        model: Any = made(read_config(folder))
+        model: Any = model_class(read_config(folder))
     for surgery in surgeries:
         operate(model, surgery)
-    places = model.state_dict(keep_vars=True)
+    state = model.state_dict(keep_vars=True)
     for name, tensor in read_tensors(folder / WEIGHTS).items():
-        if name not in places or places[name].shape != tensor.shape:
+        if name not in state or state[name].shape != tensor.shape:
             raise HeadwiseError(
                 f"{folder / WEIGHTS} holds {name} of shape {tuple(tensor.shape)}, which does not fit the "
                 "cuts that its headwise.json records: save the model again"
             )
         # Not model.to: tables of frequencies stay in full precision
-        places[name].data = places[name].data.to(tensor.dtype)
+        state[name].data = state[name].data.to(tensor.dtype)
     missing, _ = safetensors.torch.load_model(model, str(folder / WEIGHTS), strict=False)
     if missing:
         raise HeadwiseError(

@@ -34,18 +34,18 @@ class Headless(nn.Module):
                 a position bias it makes for all layers; "none".
         """
         for name, child in list(module.named_children()):
-            if name != projection.split(".")[0] and not (
-                isinstance(child, nn.Embedding) and child.weight.numel()
-            ):
+            positions = isinstance(child, nn.Embedding) and child.weight.numel()
+            if name != projection.split(".")[0] and not positions:
                 del module._modules[name]
         module._parameters.clear()
-        # Fails on an input of no columns
-        if projection and isinstance(old := module.get_submodule(projection), Conv1D):
-            new = nn.Linear(1, old.nf, device="meta")
-            new.in_features = 0
-            new.weight = nn.Parameter(old.weight.detach().T, requires_grad=old.weight.requires_grad)
-            new.bias = old.bias
-            module.set_submodule(projection, new)
+        transposed = module.get_submodule(projection) if projection else None
+        if isinstance(transposed, Conv1D):  # fails on an input of no columns
+            weight = transposed.weight
+            linear = nn.Linear(1, transposed.nf, device="meta")
+            linear.in_features = 0
+            linear.weight = nn.Parameter(weight.detach().T, requires_grad=weight.requires_grad)
+            linear.bias = transposed.bias
+            module.set_submodule(projection, linear)
         names = list(inspect.signature(module.forward).parameters)
         module.__class__ = type(f"Headless{type(module).__name__}", (Headless, type(module)), {})
         vars(module).update(
@@ -54,14 +54,14 @@ class Headless(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes what the original takes; the first tensor is the hidden states (..., tokens, width)."""
-        given = {**dict(zip(self.argument_names, args, strict=False)), **kwargs}
-        hidden = next(value for value in given.values() if isinstance(value, Tensor))
+        arguments = {**dict(zip(self.argument_names, args, strict=False)), **kwargs}
+        hidden = next(value for value in arguments.values() if isinstance(value, Tensor))
         output = hidden.new_zeros(*hidden.shape[:-1], 0)
         if self.projection_path:
             output = self.get_submodule(self.projection_path)(output)
-        if isinstance(given.get("residual"), Tensor):
-            output = output + given["residual"]  # Bloom adds it inside its attention
-        cache = _self_attention_cache(given)
+        if isinstance(arguments.get("residual"), Tensor):
+            output = output + arguments["residual"]  # Bloom adds it inside its attention
+        cache = _self_attention_cache(arguments)
         past = 0
         layer = vars(self).get("layer_idx")
         if cache is not None and layer is not None:
@@ -73,28 +73,26 @@ class Headless(nn.Module):
             return output
         elements = {"output": output, "none": None}
         if "bias" in self.returns:
-            elements["bias"] = self._position_bias(hidden, given, past)
-        values = [
-            elements[what] if what in elements else given.get(what.removeprefix("argument "))
-            for what in self.returns
-        ]
+            elements["bias"] = self._position_bias(hidden, arguments, past)
+        elements |= {f"argument {name}": argument for name, argument in arguments.items()}
+        values = [elements.get(name) for name in self.returns]
         return values if self.container == "list" else tuple(values)
 
-    def _position_bias(self, hidden: Tensor, given: dict[str, Any], past: int) -> Any:
+    def _position_bias(self, hidden: Tensor, arguments: dict[str, Any], past: int) -> Any:
         """What T5 and its kin make for all layers in the first: (1, heads, queries, keys)."""
         module: Any = self
         queries = hidden.shape[1]
-        if given.get("position_bias") is not None:
-            return given["position_bias"]
+        if arguments.get("position_bias") is not None:
+            return arguments["position_bias"]
         if "relative_attention_bias" in self._modules:
             return module.compute_bias(queries, past + queries, device=hidden.device, past_seen_tokens=past)
-        keys = given["key_value_states"].shape[1]
+        keys = arguments["key_value_states"].shape[1]
         return hidden.new_zeros(1, module.n_heads, queries, keys)
 
 
-def _self_attention_cache(given: dict[str, Any]) -> Cache | None:
-    """The cache an attention module was given, unless it holds another sequence (cross attention)."""
-    if any(isinstance(given.get(name), Tensor) for name in ("encoder_hidden_states", "key_value_states")):
+def _self_attention_cache(arguments: dict[str, Any]) -> Cache | None:
+    """The cache an attention module was arguments, unless it holds another sequence (cross attention)."""
+    if any(isinstance(arguments.get(name), Tensor) for name in ("encoder_hidden_states", "key_value_states")):
         return None
-    cache = next((value for value in given.values() if isinstance(value, Cache)), None)
+    cache = next((value for value in arguments.values() if isinstance(value, Cache)), None)
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache

@@ -8,7 +8,7 @@ and counts only if that model, with the same tensors, has the same parameters an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -23,43 +23,44 @@ from headwise.heads._sites import Site
 if TYPE_CHECKING:
     from headwise.heads._remove.surgery import Surgery
 
-NOTE = (
-    "headwise_removed"  # in the configuration of an ordinary model: the heads that were removed, cut by cut
-)
-# Name, place in a layer's (heads, groups)
+# In the configuration of an ordinary model: the heads that were removed, cut by cut
+NOTE = "headwise_removed"
+# Names, and which of a layer's counts they say: heads, groups
 COUNTS = (("num_attention_heads", 0), ("num_key_value_heads", 1), ("num_kv_heads", 1))
 
-Left = list[tuple[int, int]]  # of each layer: heads and groups that are left
+LayerCounts = list[tuple[int, int]]  # of each layer: heads and key/value groups
 
 
-def what_is_left(sites: Sequence[Site], head_set: HeadSet) -> Left:
+def remaining_counts(sites: Sequence[Site], head_set: HeadSet) -> LayerCounts:
     """Heads and key/value groups of every layer without `head_set`."""
-    gone = head_set.layers()
-    kept = [(site, site.n_heads - len(gone.get(site.index, ()))) for site in sites]
-    return [(heads, heads // site.group_size) for site, heads in kept]
+    counts, removed = [], head_set.layers()
+    for site in sites:
+        heads = site.n_heads - len(removed.get(site.index, ()))
+        counts.append((heads, heads // site.group_size))
+    return counts
 
 
 def as_ordinary(
-    model: Any, left: Left, head_dim: int, done: list[Surgery], same: Any
+    model: Any, counts: LayerCounts, head_dim: int, surgeries: list[Surgery], same: Any
 ) -> PreTrainedModel | None:
     """The model rebuilt by its own class, with the same tensors, from a configuration that says what is left;
     None if none can.
 
     Args:
         model: the smaller model.
-        left: heads and groups of every layer.
+        counts: heads and groups of every layer.
         head_dim: width of a head.
-        done: what was cut out of it so far; noted in the configuration.
+        surgeries: what was cut out of it so far; noted in the configuration.
         same: takes the new model, says whether it computes what `model` does.
     """
-    if getattr(transformers, type(model).__name__, None) is not type(model) or hasattr(
-        model, "hf_device_map"
-    ):
+    if getattr(transformers, type(model).__name__, None) is not type(model):
         return None
-    if any(cut.headless or cut.arguments or cut.tables for cut in done):
+    if hasattr(model, "hf_device_map"):
         return None
-    note = removed_before(model) + [[list(head) for head in cut.removed] for cut in done]
-    for changes in _configurations(model.config, left, head_dim):
+    if any(cut.headless or cut.arguments or cut.tables for cut in surgeries):
+        return None
+    note = removed_before(model) + [list(map(list, cut.removed)) for cut in surgeries]
+    for changes in _configurations(model.config, counts, head_dim):
         try:
             built = _built(model, _as_reopened(model.config, {**changes, NOTE: note}))
         except Exception:  # whatever a family's code does with numbers it did not expect
@@ -85,19 +86,15 @@ def removed_before(model: Any) -> list[Any]:
     return list(getattr(getattr(model, "config", None), NOTE, None) or [])
 
 
-def _configurations(config: Any, left: Left, head_dim: int) -> Iterator[dict[str, Any]]:
+def _configurations(config: Any, counts: LayerCounts, head_dim: int) -> Iterator[dict[str, Any]]:
     """Changes of a configuration that may say what is left, to be tried in turn."""
-    named = [(name, place) for name, place in COUNTS if _has(config, name)]
-    if len(set(left)) == 1:
-        numbers = {name: left[0][place] for name, place in named}
-        yield numbers
-        yield {**numbers, "head_dim": head_dim}
-    if hasattr(config, "per_layer_config") and getattr(config, "num_hidden_layers", 0) == len(left):
-        yield {
-            "per_layer_config": {
-                i: {name: layer[place] for name, place in named} for i, layer in enumerate(left)
-            }
-        }
+    names = [(name, which) for name, which in COUNTS if _has(config, name)]
+    by_layer = [{name: numbers[which] for name, which in names} for numbers in counts]
+    if len(set(counts)) == 1:
+        yield by_layer[0]
+        yield {**by_layer[0], "head_dim": head_dim}
+    if hasattr(config, "per_layer_config") and getattr(config, "num_hidden_layers", 0) == len(counts):
+        yield {"per_layer_config": dict(enumerate(by_layer))}
 
 
 def _has(config: Any, name: str) -> bool:
@@ -108,23 +105,27 @@ def _has(config: Any, name: str) -> bool:
 
 
 def _built(model: Any, config: Any) -> PreTrainedModel | None:
-    """A new model of the same class that shares the tensors of `model`; None if its own are of other shapes."""
+    """A new model of the same class that shares the tensors of `model`; None if it has parameters of other
+    shapes."""
     with torch.device("meta"):  # in this thread; accelerate's way to do without weights is every thread's
         new: Any = type(model)(config)
     new.tie_weights()  # undone by each parameter that is put in
-    own = dict(model.named_parameters())
-    if {name: p.shape for name, p in new.named_parameters()} != {name: p.shape for name, p in own.items()}:
+    if _shapes(new) != _shapes(model):
         return None
     new.load_state_dict(model.state_dict(), assign=True)
     new.tie_weights()
     for name, parameter in new.named_parameters():
-        parameter.requires_grad_(own[name].requires_grad)
+        parameter.requires_grad_(model.get_parameter(name).requires_grad)
     if not _share_tables(model, new):
         return None
     if model.can_generate():
         new.generation_config = deepcopy(model.generation_config)
     new.train(model.training)
     return new
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
 
 
 def _share_tables(model: nn.Module, new: nn.Module) -> bool:
@@ -134,11 +135,17 @@ def _share_tables(model: nn.Module, new: nn.Module) -> bool:
     for path, module in new.named_modules():
         if path not in modules:
             return False
-        for tables, held in ((module._buffers, modules[path]._buffers), (vars(module), vars(modules[path]))):
-            for name, table in [
-                (name, table) for name, table in tables.items() if isinstance(table, Tensor) and table.is_meta
-            ]:
-                if not isinstance(held.get(name), Tensor) or held[name].shape != table.shape:
-                    return False
-                tables[name] = held[name]
+        if not _share(modules[path]._buffers, module._buffers):
+            return False
+        if not _share(vars(modules[path]), vars(module)):
+            return False
+    return True
+
+
+def _share(held: Mapping[str, Any], tables: dict[str, Any]) -> bool:
+    for name, table in list(tables.items()):
+        if isinstance(table, Tensor) and table.is_meta:
+            if not isinstance(held.get(name), Tensor) or held[name].shape != table.shape:
+                return False
+            tables[name] = held[name]
     return True

@@ -1,10 +1,8 @@
 """Removing heads for good: a smaller model that computes what the silenced one does, which is checked before
 it is handed out."""
 
+from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import fields
-from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,10 +11,11 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._headset import HeadSet
-from headwise.heads._inputs import root_of
+from headwise.heads._inputs import root_of, run_example, tensors_in
 from headwise.heads._reading import undisturbed
-from headwise.heads._remove.cuts import plan, run
-from headwise.heads._remove.plain import as_ordinary, what_is_left
+from headwise.heads._remove.cuts import plan
+from headwise.heads._remove.files import mark, removed_from
+from headwise.heads._remove.plain import as_ordinary, remaining_counts
 from headwise.heads._remove.surgery import Surgery, operate, set_numbers
 from headwise.heads._sites import is_plain
 
@@ -48,17 +47,19 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
     _refuse_quantised(heads.model, versions[0])
     model: Any = deepcopy(heads.model)  # without our hooks
     operate(model, versions[0])
-    done = [
-        *removed_from(heads.model),
-        _without_adapters(verified(heads, head_set, model, versions), heads.model),
-    ]
+    surgery = verified(heads, head_set, model, versions)
+    surgeries = [*removed_from(heads.model), _without_adapters(surgery, heads.model)]
     if root_of(model) is model:
         expected = _outputs(heads, model, [])
-        left = what_is_left(heads.sites, head_set)
-        same = partial(_same_outputs, heads, expected)
-        if (ordinary := as_ordinary(model, left, heads.sites[0].head_dim, done, same)) is not None:
+        counts = remaining_counts(heads.sites, head_set)
+
+        def same(rebuilt: nn.Module) -> bool:
+            return not _difference(expected, _outputs(heads, rebuilt, []))
+
+        ordinary = as_ordinary(model, counts, heads.sites[0].head_dim, surgeries, same)
+        if ordinary is not None:
             return ordinary
-    mark(root_of(model), done)
+    mark(root_of(model), surgeries)
     return model
 
 
@@ -72,40 +73,18 @@ def _refuse_quantised(model: nn.Module, surgery: Surgery) -> None:
             )
 
 
-def _same_outputs(heads: "Heads", expected: list[tuple[str, Tensor]], model: nn.Module) -> bool:
-    return not _difference(expected, _outputs(heads, model, []))
-
-
-def mark(model: Any, done: list[Surgery]) -> None:
-    """Notes in a model what was cut out of it, and lets it save itself so that `headwise.load` opens it."""
-    from headwise.heads._remove.files import save_pretrained
-
-    model.headwise_removed = done
-    # A bound method, so that copies of the model save themselves
-    model.save_pretrained = MethodType(save_pretrained, model)
-
-
-def removed_from(model: nn.Module) -> list[Surgery]:
-    """What was cut out of a model so far, oldest first."""
-    found: list[Surgery] = vars(root_of(model)).get("headwise_removed", [])
-    return found
-
-
 def _without_adapters(surgery: Surgery, model: nn.Module) -> Surgery:
     """The same cut by the names that parameters and modules have once adapters (PEFT) are merged into the
     model."""
     root = root_of(model)
     prefix = next(f"{name}." if name else "" for name, module in model.named_modules() if module is root)
 
-    def plain(values: dict[str, Any]) -> dict[str, Any]:
-        return {
-            n.removeprefix(prefix).replace(".base_layer", ""): v
-            for n, v in values.items()
-            if ".lora_" not in n
-        }
-
-    parts: dict[str, Any] = {part.name: getattr(surgery, part.name) for part in fields(surgery)}
-    renamed: Any = {name: plain(value) if isinstance(value, dict) else value for name, value in parts.items()}
+    renamed: dict[str, Any] = {}
+    for field, values in vars(surgery).items():
+        if isinstance(values, dict):
+            names = {name: name.removeprefix(prefix).replace(".base_layer", "") for name in values}
+            values = {names[name]: cut for name, cut in values.items() if ".lora_" not in name}
+        renamed[field] = values
     return Surgery(**renamed)
 
 
@@ -116,9 +95,10 @@ def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list
     Raises:
         UnsupportedModel: none does.
     """
-    paths = [site.path for site in heads.sites if len(head_set.layers().get(site.index, ())) < site.n_heads]
+    removed = head_set.layers()
+    paths = [site.path for site in heads.sites if len(removed.get(site.index, ())) < site.n_heads]
     with undisturbed(heads) as (twin,), twin.silenced(head_set):
-        expected = _seen(twin, twin.model, paths)
+        expected = _recorded(twin, twin.model, paths)
     problems = []
     for version in versions:
         set_numbers(model, version)
@@ -138,41 +118,31 @@ def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list
 def _outputs(heads: "Heads", model: nn.Module, paths: list[str]) -> list[tuple[str, Tensor]]:
     """What the modules at `paths` and the model give on the heads' example, in float tensors."""
     with undisturbed(model) as (twin,):
-        return _seen(heads, twin, paths)
+        return _recorded(heads, twin, paths)
 
 
-def _seen(heads: "Heads", model: nn.Module, paths: list[str]) -> list[tuple[str, Tensor]]:
-    found: list[tuple[str, Tensor]] = []
+def _recorded(heads: "Heads", model: nn.Module, paths: list[str]) -> list[tuple[str, Tensor]]:
+    outputs: list[tuple[str, Tensor]] = []
 
     def note(path: str) -> Any:
-        return lambda _, __, output: found.extend((path, tensor) for tensor in _tensors(output))
+        return lambda _, __, output: outputs.extend((path, tensor) for tensor in tensors_in(output))
 
-    handles = [model.get_submodule(path).register_forward_hook(note(path)) for path in dict.fromkeys(paths)]
-    try:
-        found += [("the output", tensor) for tensor in _tensors(run(heads, model))]
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found
+    with ExitStack() as hooks:
+        for path in dict.fromkeys(paths):
+            hooks.callback(model.get_submodule(path).register_forward_hook(note(path)).remove)
+        outputs += [("the output", tensor) for tensor in tensors_in(run_example(heads, model))]
+    return outputs
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value] if value.is_floating_point() else []
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, list | tuple) else []
-
-
-def _difference(expected: list[tuple[str, Tensor]], got: list[tuple[str, Tensor]]) -> str:
+def _difference(expected: list[tuple[str, Tensor]], actual: list[tuple[str, Tensor]]) -> str:
     """Where two lists of outputs differ by more than rounding; "" if they do not."""
-    if [name for name, _ in expected] != [name for name, _ in got]:
+    if [name for name, _ in expected] != [name for name, _ in actual]:
         return "other modules ran"
-    for (name, one), (_, other) in zip(expected, got, strict=True):
-        if one.shape != other.shape:
-            return f"{name} has shape {tuple(other.shape)}, not {tuple(one.shape)}"
-        tolerance = {torch.float64: 1e-9, torch.float32: 1e-4}.get(one.dtype, 5e-2)
-        error = (one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)
+    for (name, before), (_, after) in zip(expected, actual, strict=True):
+        if before.shape != after.shape:
+            return f"{name} has shape {tuple(after.shape)}, not {tuple(before.shape)}"
+        tolerance = {torch.float64: 1e-9, torch.float32: 1e-4}.get(before.dtype, 5e-2)
+        error = (before - after).abs().max() / before.abs().max().clamp_min(torch.finfo(before.dtype).tiny)
         if not bool(error <= tolerance):
             return f"{name} is off by {float(error):.1e} of its largest value"
     return ""

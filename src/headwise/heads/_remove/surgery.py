@@ -27,8 +27,8 @@ class Surgery:
         config: {module: {name: value}}, the same where it reads them from the model's configuration.
         arguments: {module: {argument: (axis, heads, heads that stay)}}, for position biases made elsewhere
             for all heads.
-        tables: {module: (embedding or "", place, heads, heads that stay)}, for a position bias that the
-            module makes for all layers (of zeros if no embedding is named) and returns at `place`.
+        tables: {module: (embedding or "", position, heads, heads that stay)}, for a position bias that the
+            module makes for all layers (of zeros if no embedding is named) and returns at `position`.
         headless: {module: (output projection or "", container, what is in it)}, for attention with no head
             left (see `Headless`).
     """
@@ -49,19 +49,21 @@ class Surgery:
 def operate(model: nn.Module, surgery: Surgery) -> None:
     """Cuts in place."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    done: dict[int, nn.Parameter] = {}
+    smaller: dict[str, nn.Parameter] = {}  # by the first name: tied parameters stay tied
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
-            if parameter is not None and names[id(parameter)] in surgery.slices:
-                if id(parameter) not in done:  # tied parameters stay tied
-                    done[id(parameter)] = _kept(parameter, *surgery.slices[names[id(parameter)]])
-                module._parameters[name] = done[id(parameter)]
-                _tell_shape(module)
+            if parameter is None or names[id(parameter)] not in surgery.slices:
+                continue
+            first_name = names[id(parameter)]
+            if first_name not in smaller:
+                smaller[first_name] = _narrowed(parameter, *surgery.slices[first_name])
+            module._parameters[name] = smaller[first_name]
+            _update_shape(module)
     set_numbers(model, surgery)
     for path, arguments in surgery.arguments.items():
-        OwnPart(arguments).attach(model.get_submodule(path))
-    for path, (table, place, heads, keep) in surgery.tables.items():
-        SharedBias(place, heads, keep).attach(model.get_submodule(path), table)
+        NarrowedArguments(arguments).attach(model.get_submodule(path))
+    for path, (table, position, heads, keep) in surgery.tables.items():
+        SharedBias(position, heads, keep).attach(model.get_submodule(path), table)
     for path, (projection, container, returns) in surgery.headless.items():
         Headless.take_over(model.get_submodule(path), projection, container, returns)
 
@@ -72,17 +74,18 @@ def set_numbers(model: nn.Module, surgery: Surgery) -> None:
         vars(model.get_submodule(path)).update(attributes)
     for path, changes in surgery.config.items():
         module: Any = model.get_submodule(path)
-        config = module.config
-        module.config = ConfigView(config.base if isinstance(config, ConfigView) else config, changes)
+        base = module.config.base if isinstance(module.config, ConfigView) else module.config
+        module.config = ConfigView(base, changes)
 
 
-def _kept(parameter: nn.Parameter, dim: int, ranges: list[tuple[int, int]]) -> nn.Parameter:
-    parts = [parameter.detach().narrow(dim, start, stop - start) for start, stop in ranges]
-    kept = torch.cat(parts, dim) if parts else parameter.detach().narrow(dim, 0, 0)
-    return nn.Parameter(kept.clone(), requires_grad=parameter.requires_grad)
+def _narrowed(parameter: nn.Parameter, dim: int, ranges: list[tuple[int, int]]) -> nn.Parameter:
+    tensor = parameter.detach()
+    stretches = [tensor.narrow(dim, start, stop - start) for start, stop in ranges]
+    entries = torch.cat(stretches or [tensor.narrow(dim, 0, 0)], dim).clone()
+    return nn.Parameter(entries, requires_grad=parameter.requires_grad)
 
 
-def _tell_shape(module: nn.Module) -> None:
+def _update_shape(module: nn.Module) -> None:
     """Sets the attributes in which a layer repeats the shape of its weight."""
     weight = module._parameters.get("weight")
     if weight is None:
@@ -113,13 +116,13 @@ class ConfigView:
         return self.changes[name] if name in self.changes else getattr(self.base, name)
 
 
-class OwnPart:
+class NarrowedArguments:
     """Hooks for tensors that hold something for every head: the module sees the part of its own heads, and
     hands on the whole."""
 
     def __init__(self, arguments: dict[str, tuple[int, int, list[int]]]) -> None:
         self.arguments = arguments
-        self.whole: list[tuple[Tensor, Tensor]] = []  # (part, whole), while the module runs
+        self.tensors: list[tuple[Tensor, Tensor]] = []  # (narrowed, for every head), while the module runs
 
     def attach(self, module: nn.Module) -> None:
         """Sets the hooks."""
@@ -130,31 +133,34 @@ class OwnPart:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Before the module."""
-        self.whole = []
+        self.tensors = []
         names = [*inspect.signature(module.forward).parameters][: len(args)]
-        given = {**dict(zip(names, args, strict=True)), **kwargs}
+        passed = {**dict(zip(names, args, strict=True)), **kwargs}
         for name, (axis, heads, keep) in self.arguments.items():
-            if isinstance(given.get(name), Tensor):
-                part = keep_heads(given[name], axis, heads, keep)
-                self.whole.append((part, given[name]))
-                given[name] = part
-        return tuple(given[name] for name in names), {name: given[name] for name in kwargs}
+            tensor = passed.get(name)
+            if isinstance(tensor, Tensor):
+                passed[name] = keep_heads(tensor, axis, heads, keep)
+                self.tensors.append((passed[name], tensor))
+        return tuple(passed[name] for name in names), {name: passed[name] for name in kwargs}
 
     def widen(self, module: nn.Module, args: Any, output: Any) -> Any:
         """After the module."""
-        pairs, self.whole = self.whole, []
+        tensors, self.tensors = self.tensors, []
         if not isinstance(output, tuple):
             return None
-        return tuple(next((whole for part, whole in pairs if part is item), item) for item in output)
+        widened = list(output)
+        for narrowed, tensor in tensors:
+            widened = [tensor if member is narrowed else member for member in widened]
+        return tuple(widened)
 
 
 class SharedBias:
     """Hooks for attention that makes a position bias (1, heads, queries, keys): it works with its own heads'
     part, and hands on all."""
 
-    def __init__(self, place: int, heads: int, keep: list[int]) -> None:
-        self.place, self.heads, self.keep = place, heads, keep
-        self.whole: Tensor | None = None  # (queries, keys, heads), while the module runs
+    def __init__(self, position: int, heads: int, keep: list[int]) -> None:
+        self.position, self.heads, self.keep = position, heads, keep
+        self.all_heads: Tensor | None = None  # (queries, keys, heads), while the module runs
 
     def attach(self, module: nn.Module, table: str) -> None:
         """Sets the hooks."""
@@ -164,18 +170,18 @@ class SharedBias:
 
     def narrow(self, table: nn.Module, args: Any, output: Tensor) -> Tensor:
         """After the embedding of positions."""
-        self.whole = output
+        self.all_heads = output
         return keep_heads(output, output.ndim - 1, self.heads, self.keep)
 
     def widen(self, module: nn.Module, args: Any, output: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """After the module."""
-        bias = output[self.place]
-        if self.whole is not None:
-            bias, self.whole = self.whole.permute(2, 0, 1)[None], None
+        bias = output[self.position]
+        if self.all_heads is not None:
+            bias, self.all_heads = self.all_heads.permute(2, 0, 1)[None], None
         # Made here, of zeros; else it came as an argument and is whole again
         elif bias.shape[1] == len(self.keep):
             bias = bias.new_zeros(1, self.heads, *bias.shape[2:])
-        return (*output[: self.place], bias, *output[self.place + 1 :])
+        return (*output[: self.position], bias, *output[self.position + 1 :])
 
 
 def keep_heads(tensor: Tensor, axis: int, heads: int, keep: list[int]) -> Tensor:
@@ -184,4 +190,5 @@ def keep_heads(tensor: Tensor, axis: int, heads: int, keep: list[int]) -> Tensor
     if tensor.shape[axis] == 1:
         return tensor
     index = torch.tensor(keep, device=tensor.device)
-    return tensor.unflatten(axis, (-1, heads)).index_select(axis + 1, index).flatten(axis, axis + 1)  # type: ignore[no-untyped-call]
+    by_head: Tensor = tensor.unflatten(axis, (-1, heads))  # type: ignore[no-untyped-call]
+    return by_head.index_select(axis + 1, index).flatten(axis, axis + 1)

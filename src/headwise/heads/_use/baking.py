@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
-from headwise.heads._find.verification import tensors_in
-from headwise.heads._inputs import root_of
+from headwise.heads._find.verification import comparable
+from headwise.heads._inputs import root_of, run_example
 from headwise.heads._reading import undisturbed
-from headwise.heads._restoration import forked
 from headwise.heads._sites import Site, input_axis, is_plain
 from headwise.heads._use.steering import Directions, read_directions
 
@@ -47,14 +46,12 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
             bias: Any = model.get_submodule(path).bias
             bias.copy_(bias.double() + shift.to(bias.device))
     with undisturbed(heads) as (twin,), twin.steered(directions, scale):
-        expected = _outputs(twin, twin.model)
-    with undisturbed(model) as (baked,):
-        found = _outputs(heads, baked)
-    for one, other in zip(expected, found, strict=True):
-        allowed = (1e-3 if one.dtype in (torch.float32, torch.float64) else 5e-2) * (
-            1 + float(one.abs().max())
-        )
-        if float((one - other).abs().max()) > allowed:
+        steered = comparable(run_example(twin, twin.model))
+    with undisturbed(model) as (baked_twin,):
+        baked = comparable(run_example(heads, baked_twin))
+    for expected, actual in zip(steered, baked, strict=True):
+        tolerance = 1e-3 if expected.dtype in (torch.float32, torch.float64) else 5e-2
+        if float((expected - actual).abs().max()) > tolerance * (1 + float(expected.abs().max())):
             raise UnsupportedModel(
                 f"{name}: with biases of its output projections it does not compute what steering does; use "
                 "steered()"
@@ -64,7 +61,7 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
 
 def _shifts(heads: Heads, vectors: dict[int, Tensor]) -> dict[str, Tensor]:
     """By output projection what steering adds to its output, (dim,) in float64."""
-    found: dict[str, Tensor] = {}
+    shifts: dict[str, Tensor] = {}
     for path in dict.fromkeys(heads.sites[layer].path for layer in vectors):
         sites = [site for site in heads.sites if site.path == path]
         module: Any = heads.model.get_submodule(path)
@@ -74,14 +71,15 @@ def _shifts(heads: Heads, vectors: dict[int, Tensor]) -> dict[str, Tensor]:
                 f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}: "
                 "bake() writes into plain weights; load the model in full precision and without offloading"
             )
-        shifts = [_shift(site, weight, input_axis(module), vectors) for site in sites]
-        if sites[0].n_calls > len(sites) or any(not torch.equal(shifts[0], shift) for shift in shifts):
+        shift, *repeated = [_shift(site, weight, input_axis(module), vectors) for site in sites]
+        if sites[0].n_calls > len(sites) or not all(torch.equal(shift, again) for again in repeated):
+            layers = ", ".join(str(site.index) for site in sites)
             raise HeadwiseError(
-                f"layers {', '.join(str(site.index) for site in sites)} share {path}, so that a bias there "
+                f"layers {layers} share {path}, so that a bias there "
                 "steers all of them alike: give them the same directions, or use steered()"
             )
-        found[path] = shifts[0]
-    return found
+        shifts[path] = shift
+    return shifts
 
 
 def _shift(site: Site, weight: Tensor, axis: int, vectors: dict[int, Tensor]) -> Tensor:
@@ -98,34 +96,26 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
     Raises:
         UnsupportedModel: no setting of this family gives its output projections a bias.
     """
-    own = dict(model.named_parameters())
-    for switch in SWITCHES if "headwise_removed" not in vars(model) else ():
+    present = dict(model.named_parameters())
+    switches = () if "headwise_removed" in vars(model) else SWITCHES
+    for switch in switches:
         config = deepcopy(model.config)
-        parts = [part for part in (config, config.get_text_config()) if getattr(part, switch, None) is False]
-        for part in parts:
-            setattr(part, switch, True)
-        if not parts:
+        if not _turned_on(config, switch):
             continue
         with torch.device("meta"):
-            wanted = dict(type(model)(config).named_parameters())
-        new = [name for name in wanted if name not in own]
-        if (
-            own.keys() <= wanted.keys()
-            and {f"{path}.bias" for path in paths} <= set(new)
-            and all(n.endswith("bias") for n in new)
-        ):
-            copy: Any = deepcopy(model)
-            for part in (copy.config, copy.config.get_text_config()):
-                if getattr(part, switch, None) is False:
-                    setattr(part, switch, True)
-            for name in new:
-                path, _, last = name.rpartition(".")
-                home = copy.get_submodule(path)
-                like = home.weight
-                home.register_parameter(
-                    last, nn.Parameter(torch.zeros(wanted[name].shape, dtype=like.dtype, device=like.device))
-                )
-            return copy
+            parameters = dict(type(model)(config).named_parameters())
+        biases = [name for name in parameters if name not in present]
+        fits = present.keys() <= parameters.keys() and {f"{path}.bias" for path in paths} <= set(biases)
+        if not fits or not all(name.endswith("bias") for name in biases):
+            continue
+        copy: Any = deepcopy(model)
+        _turned_on(copy.config, switch)
+        for name in biases:
+            path, _, last = name.rpartition(".")
+            module = copy.get_submodule(path)
+            bias = torch.zeros_like(parameters[name], dtype=module.weight.dtype, device=module.weight.device)
+            module.register_parameter(last, nn.Parameter(bias))
+        return copy
     family = model.config.model_type
     raise UnsupportedModel(
         f"{type(model).__name__} has no bias in {paths[0]}, and no setting of {family!r} gives it one, so "
@@ -134,8 +124,9 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
     )
 
 
-def _outputs(heads: Heads, model: nn.Module) -> list[Tensor]:
-    with torch.no_grad(), forked(model, heads.draws):
-        if heads.draws:
-            torch.manual_seed(0)
-        return list(tensors_in(model(**heads.example)))
+def _turned_on(config: Any, switch: str) -> bool:
+    """Turns a setting on, in the configuration and in that of its text; whether it was off in either."""
+    off = [level for level in (config, config.get_text_config()) if getattr(level, switch, None) is False]
+    for level in off:
+        setattr(level, switch, True)
+    return bool(off)

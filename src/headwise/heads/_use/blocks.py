@@ -86,12 +86,11 @@ _open: ContextVar[tuple[Block, ...]] = ContextVar("headwise_open", default=())
 def opened(taps: Taps) -> tuple[Block, ...]:
     """The blocks of `taps`, and of those that they follow, that are open in this thread or task, oldest
     first."""
-    found = _open.get()
-    return (
-        tuple(block for block in found if block.open and (block.taps is taps or block.taps in taps.followed))
-        if found
-        else ()
-    )
+    blocks = _open.get()
+    if not blocks:
+        return ()
+    owners = (taps, *taps.followed)
+    return tuple(block for block in blocks if block.open and block.taps in owners)
 
 
 def open_blocks() -> tuple[Block, ...]:
@@ -101,9 +100,11 @@ def open_blocks() -> tuple[Block, ...]:
 
 def opened_on(modules: AbstractSet[nn.Module]) -> tuple[Block, ...]:
     """The blocks, of whatever `Heads`, that are open on some of these modules in this thread or task."""
-    return tuple(
-        block for block in open_blocks() if not modules.isdisjoint(tap.module for tap in block.taps.taps)
-    )
+    blocks = []
+    for block in open_blocks():
+        if not modules.isdisjoint(tap.module for tap in block.taps.taps):
+            blocks.append(block)
+    return tuple(blocks)
 
 
 def check_readable(model: nn.Module, path: str, blocks: Sequence[Block]) -> None:
@@ -126,7 +127,7 @@ def holding(block: Block) -> Iterator[None]:
         yield
     finally:
         block.open = False
-        _open.set(tuple(other for other in _open.get() if other.open))
+        _open.set(open_blocks())
 
 
 @contextmanager

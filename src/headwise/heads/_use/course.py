@@ -42,7 +42,7 @@ class Course:
         self.cache: Any = None
         self.offset = 0  # columns (padding included) that come from a cache
         self.generation: Generation | None = None  # the call of generate() that the pass belongs to
-        self._said = prompt
+        self._given_prompt = prompt
         # Columns of the prompt: of the decoder, of what else reads text
         self._prompt: dict[tuple[str, ...], int | None] = {}
         self._before: dict[tuple[str, ...], Tensor | None] = {}  # tokens of the pass before
@@ -50,7 +50,7 @@ class Course:
         self._repeated: dict[tuple[str, ...], int] = {}
         self._lengths: dict[str, Tensor] = {}  # real tokens of each row's prompt, as the pass before had them
         self._paired = False
-        self._known: dict[Any, Tensor] = {}
+        self._remembered: dict[Any, Tensor] = {}
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A pass begins.
@@ -64,7 +64,7 @@ class Course:
                 f"a pass with {unplaced[0]}= does not say where its tokens stand: run each text whole, in a "
                 "pass of its own"
             )
-        self.passed, self._known = read_pass(arguments), {}
+        self.passed, self._remembered = read_pass(arguments), {}
         self.cache = arguments.get("past_key_values")
         self.offset = cached_columns(self.cache)
         generation = generation_of(self.root)
@@ -75,16 +75,16 @@ class Course:
         self.generation = generation
         self._paired = any(arguments.get(name) is not None for name in DECODER)
         for names in (ENCODER, DECODER):
-            tokens = next((value for name in names if isinstance(value := arguments.get(name), Tensor)), None)
-            if tokens is None:
+            tensors = [value for value in map(arguments.get, names) if isinstance(value, Tensor)]
+            if not tensors:
                 continue
-            before = self._before.get(names)
-            self._repeated[names] = (
-                before.shape[1] if before is not None and _continues(before, tokens) else 0
-            )
+            tokens, before = tensors[0], self._before.get(names)
+            self._repeated[names] = 0
+            if before is not None and _continues(before, tokens):
+                self._repeated[names] = before.shape[1]
             self._prompt[names] = self._prompt_columns(names, tokens)
-            keep = generation is not None and tokens.ndim == 2 and not self._offset(names)
-            self._before[names] = tokens if keep else None
+            comparable = generation is not None and tokens.ndim == 2 and not self._offset(names)
+            self._before[names] = tokens if comparable else None
 
     def _prompt_columns(self, names: tuple[str, ...], tokens: Tensor) -> int | None:
         """Columns of the prompt; None if only the caller knows, and did not say."""
@@ -92,7 +92,9 @@ class Course:
         if names == ENCODER and self.root.config.is_encoder_decoder:
             return tokens.shape[1]
         if self.generation is None:
-            return None if offset and self._said is None else self._said or tokens.shape[1]
+            if self._given_prompt is None and not offset:
+                return tokens.shape[1]
+            return self._given_prompt
         continues = bool(offset or self._repeated[names] or self.generation.prompt is not None)
         if names in self._prompt and continues:
             return self._prompt[names]
@@ -102,7 +104,8 @@ class Course:
         return DECODER if self._paired and kind != "self" else ENCODER
 
     def _offset(self, names: tuple[str, ...]) -> int:
-        return self.offset if names == (DECODER if self._paired else ENCODER) else 0
+        cached = DECODER if self._paired else ENCODER
+        return self.offset if names == cached else 0
 
     def prompt(self, kind: str, tokens: int) -> int:
         """Columns of the prompt, padding included, at sites of this kind.
@@ -133,17 +136,17 @@ class Course:
         return self._repeated.get(self._names(kind), 0)
 
     def positions(self, kind: str, tokens: int) -> Tensor:
-        """Position of each token of the pass among the real ones of its row, (batch, tokens); -1 at padding."""
+        """Position of each token of the pass among the real ones of its row, (batch, tokens); padding: -1."""
         key = "positions", kind, tokens
-        if key not in self._known:
+        if key not in self._remembered:
             start = self._offset(self._names(kind))
             mask = self._mask(kind, tokens)
             if mask is None:
-                self._known[key] = torch.arange(start, start + tokens).expand(self.batch(), -1)
+                self._remembered[key] = torch.arange(start, start + tokens).expand(self.batch(), -1)
             else:
                 count = mask.cumsum(1)[:, start : start + tokens] - 1
-                self._known[key] = torch.where(mask[:, start : start + tokens], count, -1)
-        return self._known[key]
+                self._remembered[key] = torch.where(mask[:, start : start + tokens], count, -1)
+        return self._remembered[key]
 
     def lengths(self, kind: str, tokens: int) -> Tensor:
         """Real tokens of each row's prompt, (batch,); those still to come count as real, 0 where none has
@@ -153,18 +156,20 @@ class Course:
             HeadwiseError: nothing says where the prompt ends, or tokens that came later were padding.
         """
         key = "lengths", kind, tokens
-        if key not in self._known:
+        if key not in self._remembered:
             lengths = self._prompt_mask(kind, tokens).sum(1)
             earlier = self._lengths.get(kind, torch.zeros_like(lengths))
-            changed = (earlier != lengths) & (earlier > 0) if earlier.shape == lengths.shape else lengths < 0
+            if earlier.shape != lengths.shape:
+                earlier = torch.zeros_like(lengths)
+            changed = (earlier != lengths) & (earlier > 0)
             if bool(changed.any()):
                 raise HeadwiseError(
                     f"row {int(changed.nonzero()[0, 0])} of a prompt that comes in pieces has padding after "
                     "its text, so its last token was not known in time: pad on the left, or run the prompt "
                     "in one pass"
                 )
-            self._known[key] = self._lengths[kind] = lengths
-        return self._known[key]
+            self._remembered[key] = self._lengths[kind] = lengths
+        return self._remembered[key]
 
     def _prompt_mask(self, kind: str, tokens: int) -> Tensor:
         """Real tokens of the whole prompt, (batch, columns) bool; of a row that has begun, those still to
@@ -172,9 +177,9 @@ class Course:
         columns = self.prompt(kind, tokens)
         generated_side = self._names(kind) == DECODER or not self.root.config.is_encoder_decoder
         if self.generation is not None and generated_side:
-            whole = self.generation.real(self.batch(), columns)
-            if whole is not None:
-                return whole
+            real = self.generation.real(self.batch(), columns)
+            if real is not None:
+                return real
         mask = self._mask(kind, tokens)
         if mask is None:
             return torch.ones(self.batch(), columns, dtype=torch.bool)
@@ -186,31 +191,32 @@ class Course:
         start = self._offset(self._names(kind))
         return torch.arange(start, start + tokens) >= self.prompt(kind, tokens)
 
-    def columns(self, kind: str, tokens: int, wanted: Tensor) -> Tensor:
-        """Columns of this pass where the positions `wanted` (batch or 1, n) of each row stand, (batch, n); -1
+    def columns(self, kind: str, tokens: int, positions: Tensor) -> Tensor:
+        """Columns of this pass where `positions` (batch or 1, n) of each row stand, (batch, n); -1
         where they do not.
 
         Negative positions count from the end of the prompt.
         """
-        wanted = wanted.expand(self.batch(), -1)
-        if bool((wanted < 0).any()):
-            wanted = torch.where(wanted < 0, wanted + self.lengths(kind, tokens)[:, None], wanted)
-        wanted = wanted.where(wanted >= 0, -2)  # padding is -1
-        found = self.positions(kind, tokens)[:, None] == wanted[..., None]  # (batch, n, tokens)
-        return torch.where(found.any(-1), found.int().argmax(-1), -1)
+        positions = positions.expand(self.batch(), -1)
+        if bool((positions < 0).any()):
+            from_end = positions + self.lengths(kind, tokens)[:, None]
+            positions = torch.where(positions < 0, from_end, positions)
+        positions = positions.where(positions >= 0, -2)  # padding is -1
+        stands = self.positions(kind, tokens)[:, None] == positions[..., None]  # (batch, n, tokens)
+        return torch.where(stands.any(-1), stands.int().argmax(-1), -1)
 
-    def chosen(self, which: str, kind: str, tokens: int) -> Tensor:
+    def selected(self, which: str, kind: str, tokens: int) -> Tensor:
         """Tokens of this pass that are "last" or "generated", (batch, tokens) bool; padding is neither.
 
         "last": the last real token of the prompt, and every generated one.
         """
         key = which, kind, tokens
-        if key not in self._known:
-            places = self.positions(kind, tokens)
-            made = self.generated(kind, tokens) & (places >= 0)
-            last = places == self.lengths(kind, tokens)[:, None] - 1
-            self._known[key] = made | last if which == "last" else made
-        return self._known[key]
+        if key not in self._remembered:
+            positions = self.positions(kind, tokens)
+            selected = self.generated(kind, tokens) & (positions >= 0)
+            last = positions == self.lengths(kind, tokens)[:, None] - 1
+            self._remembered[key] = selected | last if which == "last" else selected
+        return self._remembered[key]
 
     def batch(self) -> int:
         """Rows of the pass."""
@@ -226,7 +232,7 @@ class Course:
         if mask is None:
             return None
         key = "mask", kind, tokens
-        if key not in self._known:
+        if key not in self._remembered:
             columns = self._offset(self._names(kind)) + tokens
             readable = isinstance(mask, Tensor) and mask.ndim == 2
             if readable and kind == "cross" and not self._paired and mask.shape[1] != columns:
@@ -234,25 +240,21 @@ class Course:
             if readable and (
                 mask.shape[1] == columns or (self.cache is not None and mask.shape[1] > columns)
             ):
-                self._known[key] = mask[:, :columns].bool().cpu()
+                self._remembered[key] = mask[:, :columns].bool().cpu()
             else:  # a static cache comes with masks per kind of layer
-                real = (
-                    None
-                    if readable or self.generation is None
-                    else self.generation.real(self.batch(), columns)
-                )
-                self._known[key] = _told(real, mask, columns)
-        return self._known[key]
+                real = None
+                if self.generation is not None and not readable:
+                    real = self.generation.real(self.batch(), columns)
+                if real is None:
+                    raise _unreadable(mask, columns)
+                self._remembered[key] = real
+        return self._remembered[key]
 
 
-def _told(real: Tensor | None, mask: Any, columns: int) -> Tensor:
-    if real is not None:
-        return real
-    shape = (
-        f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
-    )
-    raise HeadwiseError(
-        f"an attention mask {shape} does not say which of {columns} tokens are real: pass one of (batch, "
+def _unreadable(mask: Any, columns: int) -> HeadwiseError:
+    form = f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
+    return HeadwiseError(
+        f"an attention mask {form} does not say which of {columns} tokens are real: pass one of (batch, "
         "tokens), earlier tokens included, or give it to generate() as attention_mask="
     )
 
@@ -267,10 +269,11 @@ def _continues(before: Tensor, ids: Tensor) -> bool:
 def with_rows(site: Site, x: Tensor, rows: Tensor) -> Tensor:
     """The input of a projection with its heads replaced by `rows` (batch, tokens, heads, head_dim), as
     `Pass.rows` gave them."""
-    whole = rows.flatten(2)  # (batch, tokens, width)
-    shape = x.shape if site.batch_first else (x.shape[1], x.shape[0], x.shape[2])
+    columns = rows.flatten(2)  # (batch, tokens, width)
+    if not site.batch_first:
+        x = x.transpose(0, 1)
     if site.rest:
-        rest = (x if site.batch_first else x.transpose(0, 1))[..., site.width :]
-        whole = torch.cat((whole, rest.reshape(*whole.shape[:2], site.rest)), -1)
-    whole = whole.reshape(shape)
-    return whole if site.batch_first else whole.transpose(0, 1)
+        beyond = x[..., site.width :].reshape(*columns.shape[:2], site.rest)
+        columns = torch.cat((columns, beyond), -1)
+    columns = columns.reshape(x.shape)
+    return columns if site.batch_first else columns.transpose(0, 1)

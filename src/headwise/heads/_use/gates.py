@@ -35,9 +35,9 @@ class Gates:
         self.root = root
         self.skipped: frozenset[int] = frozenset()
         if skip and not gates.requires_grad:
-            ones = (gates == 1).flatten(0, -3).all(0) if gates.ndim > 2 else gates == 1  # (layers, heads)
-            rows = ones.tolist()  # read at once: a device is waited for once, not once a layer
-            self.skipped = frozenset(site.index for site in sites if all(rows[site.index][: site.n_heads]))
+            # Read at once: a device is waited for once, not once a layer
+            ones = (gates == 1).reshape(-1, *gates.shape[-2:]).all(0).tolist()  # (layers, heads)
+            self.skipped = frozenset(site.index for site in sites if all(ones[site.index][: site.n_heads]))
         self.alike = self.batch is None  # for every row
         self.needs = "" if self.alike else "rows"
         self._pass = Pass()
@@ -58,7 +58,8 @@ class Gates:
         if self.batch is None and not self.gates.requires_grad and not torch.compiler.is_compiling():
             row = self._row(site, x.device, kind)
             return torch.where(row, x, 0) if self.selects else x * row
-        gate = _of(self.gates, site).to(x.device, kind)  # (heads,), (batch, heads) or (batch, tokens, heads)
+        # (heads,), (batch, heads) or (batch, tokens, heads)
+        gate = _site_gates(self.gates, site).to(x.device, kind)
         if self.batch is not None:
             gate = self._by_row(site, x, gate if gate.ndim == 3 else gate[:, None])
         gate = gate[..., None]
@@ -70,8 +71,8 @@ class Gates:
         key = site.index, device, kind
         if key not in self._rows:
             with torch.inference_mode(False):  # kept, and perhaps used again in a training
-                row = _of(self.gates, site).to(device, kind).repeat_interleave(site.head_dim)
-                self._rows[key] = torch.cat((row, row.new_ones(site.rest))) if site.rest else row
+                row = _site_gates(self.gates, site).to(device, kind).repeat_interleave(site.head_dim)
+                self._rows[key] = torch.cat((row, row.new_ones(site.rest)))
         return self._rows[key]
 
     def _by_row(self, site: Site, x: Tensor, gate: Tensor) -> Tensor:
@@ -103,7 +104,10 @@ class Gates:
             beams = gate.reshape(rows, -1, *gate.shape[1:])  # (prompts, beams, ...)
             if torch.equal(beams, beams[:, :1].expand_as(beams)):
                 return beams[:, 0]
-            advice = "here each prompt is read once for all its beams, so their gates must be the same in this layer"
+            advice = (
+                "here each prompt is read once for all its beams, so their gates must be the same in this "
+                "layer"
+            )
         elif generation is not None and rows % count == 0:
             advice = (
                 "generate() repeats each prompt for its beams and returned sequences, one after the other, "
@@ -115,10 +119,12 @@ class Gates:
 
 
 def on_heads(site: Site, x: Tensor, change: Any) -> Tensor:
-    """Applies `change` to x seen as (..., heads, head_dim), and leaves columns that are not heads unchanged."""
+    """Applies `change` to x seen as (..., heads, head_dim); columns that are not heads stay unchanged."""
     heads = x[..., : site.width] if site.rest else x
     changed = change(heads.reshape(*heads.shape[:-1], site.n_heads, site.head_dim)).flatten(-2)
-    return torch.cat((changed, x[..., site.width :]), -1) if site.rest else changed
+    if not site.rest:
+        return changed
+    return torch.cat((changed, x[..., site.width :]), -1)
 
 
 def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
@@ -140,13 +146,13 @@ def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
     if not site.batch_first:
         return values.transpose(0, 1)  # (1 or tokens, batch, ...)
     if leading[0] == batch:  # (batch, tokens, ...) or (batch, height, width, ...)
-        shape = (batch, *leading[1:]) if tokens > 1 else (batch, *[1] * (len(leading) - 1))
-        return values.reshape(*shape, *values.shape[2:])
+        axes = leading[1:] if tokens > 1 else [1] * (len(leading) - 1)
+        return values.reshape(batch, *axes, *values.shape[2:])
     # Rows were cut up (windows) or run together with tokens: (batch × anything, ...).
     return values.expand(batch, count // batch, *values.shape[2:]).reshape(*leading, *values.shape[2:])
 
 
-def _of(gates: Tensor, site: Site) -> Tensor:
+def _site_gates(gates: Tensor, site: Site) -> Tensor:
     return gates[..., site.index, : site.n_heads]  # (..., heads)
 
 
@@ -169,8 +175,6 @@ def check_gates(gates: Any, shape: tuple[int, int]) -> Tensor:
             f"heads: expected ({layers}, {heads}), (batch, {layers}, {heads}) or (batch, tokens, {layers}, "
             f"{heads}). Were they made for another model?"
         )
-    return (
-        gates
-        if gates.is_floating_point() or gates.dtype == torch.bool
-        else gates.to(torch.get_default_dtype())
-    )
+    if gates.is_floating_point() or gates.dtype == torch.bool:
+        return gates
+    return gates.to(torch.get_default_dtype())

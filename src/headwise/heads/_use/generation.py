@@ -46,12 +46,10 @@ class Generation:
     """
 
     def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
-        main = model.main_input_name
-        arguments = {
-            main: arguments.get("inputs"),
-            **{name: value for name, value in arguments.items() if value is not None},
-        }
-        self.model, self.hidden = model, _hidden(model, arguments)
+        main_input = model.main_input_name
+        passed = {name: value for name, value in arguments.items() if value is not None}
+        arguments = {main_input: passed.get("inputs"), **passed}
+        self.model, self.hidden = model, _obstacle(model, arguments)
         self.rows = read_pass(arguments).batch
         self.prompt: int | None = None
         self.mask: Tensor | None = None
@@ -59,10 +57,11 @@ class Generation:
         if _writes_its_own(model, arguments):
             return
         if model.config.is_encoder_decoder:
-            self._decoder_text = arguments.get(
-                "decoder_input_ids", arguments.get("input_ids") if main != "input_ids" else None
-            )
-            self.prompt = 1 if self._decoder_text is None else self._decoder_text.shape[1]
+            text = arguments.get("decoder_input_ids")
+            if text is None and main_input != "input_ids":
+                text = arguments.get("input_ids")
+            self._decoder_text = text
+            self.prompt = 1 if text is None else text.shape[1]
             self.mask = arguments.get("decoder_attention_mask", torch.ones(self.rows or 1, 0)).bool().cpu()
         else:
             text = arguments.get("inputs_embeds", arguments.get("input_ids"))
@@ -75,11 +74,12 @@ class Generation:
         if self.prompt is None:
             return offset + tokens.shape[1]
         text = self._decoder_text
-        started = text is not None and not offset and tokens.ndim == 2 and bool(tokens[0, 0] != text[0, 0])
-        return self.prompt + started  # generate() put a start token in front of the decoder's text
+        if text is not None and not offset and tokens.ndim == 2 and bool(tokens[0, 0] != text[0, 0]):
+            return self.prompt + 1  # generate() put a start token in front of the decoder's text
+        return self.prompt
 
     def real(self, rows: int, columns: int) -> Tensor | None:
-        """Which of a pass's columns so far are real, (rows, columns) bool; None if the arguments do not say."""
+        """Which of a pass's columns so far are real, (rows, columns) bool; None if no argument says."""
         if self.mask is None or rows % len(self.mask):
             return None
         mask = self.mask.repeat_interleave(rows // len(self.mask), 0)[:, :columns]
@@ -100,20 +100,26 @@ def _prompt_columns(arguments: dict[str, Any], text: Any) -> int:
 def _prompt_mask(model: Any, arguments: dict[str, Any], text: Any, columns: int) -> Tensor | None:
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor):
-        return mask.bool().cpu() if mask.ndim == 2 and mask.shape[1] == columns else None
+        fits = mask.ndim == 2 and mask.shape[1] == columns
+        return mask.bool().cpu() if fits else None
+    if not isinstance(text, Tensor):
+        return torch.ones(1, 0, dtype=torch.bool)
     padding = _setting(model, arguments, "pad_token_id")
-    if isinstance(text, Tensor) and text.ndim == 2 and padding is not None and bool((text == padding).any()):
+    if text.ndim == 2 and padding is not None and bool((text == padding).any()):
         return None  # generate() makes a mask of it, or not
-    return torch.ones(text.shape[0] if isinstance(text, Tensor) else 1, 0, dtype=torch.bool)
+    return torch.ones(text.shape[0], 0, dtype=torch.bool)
 
 
-def _hidden(model: Any, arguments: dict[str, Any]) -> str:
+def _obstacle(model: Any, arguments: dict[str, Any]) -> str:
     """Why arguments do not tell where the prompts of all passes end."""
     if _setting(model, arguments, "guidance_scale") not in (None, 1):
         return "guidance_scale= also runs the model on texts without the prompt"
-    asked = [name for name in PIECES if _setting(model, arguments, name)]
-    if asked and _writes_its_own(model, arguments):
-        return f"{type(model).__name__} has a generate() of its own, and with {asked[0]}= its first pass is not the prompt"
+    pieces = [name for name in PIECES if _setting(model, arguments, name)]
+    if pieces and _writes_its_own(model, arguments):
+        return (
+            f"{type(model).__name__} has a generate() of its own, and with {pieces[0]}= its first pass is "
+            "not the prompt"
+        )
     return ""
 
 
@@ -124,10 +130,12 @@ def _writes_its_own(model: Any, arguments: dict[str, Any]) -> bool:
 
 
 def _setting(model: Any, arguments: dict[str, Any], name: str) -> Any:
-    sources = (arguments.get("generation_config"), model.generation_config)
-    return arguments.get(name) or next(
-        (value for one in sources if (value := getattr(one, name, None)) is not None), None
-    )
+    if arguments.get(name):
+        return arguments[name]
+    for config in (arguments.get("generation_config"), model.generation_config):
+        if getattr(config, name, None) is not None:
+            return getattr(config, name)
+    return None
 
 
 _running: ContextVar[tuple[Generation, ...]] = ContextVar("headwise_generations", default=())
@@ -150,13 +158,14 @@ class Watch:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the model's own `generate`."""
-        generate = self.before if self.before is not None else partial(type(self.model).generate, self.model)
+        generate = self.before
+        if generate is None:
+            generate = partial(type(self.model).generate, self.model)
         if generation_of(self.model) is not None:
             return generate(*args, **kwargs)
-        names = signature(generate).parameters
-        token = _running.set(
-            (*_running.get(), Generation(self.model, {**dict(zip(names, args, strict=False)), **kwargs}))
-        )
+        positional = zip(signature(generate).parameters, args, strict=False)
+        generation = Generation(self.model, {**dict(positional), **kwargs})
+        token = _running.set((*_running.get(), generation))
         try:
             return generate(*args, **kwargs)
         finally:
@@ -166,7 +175,7 @@ class Watch:
 def generation_of(model: nn.Module) -> Generation | None:
     """The call of this model's `generate()` that is running in this thread or task: the outermost one, since
     drafts call it again."""
-    return next((one for one in _running.get() if one.model is model), None)
+    return next((generation for generation in _running.get() if generation.model is model), None)
 
 
 @contextmanager

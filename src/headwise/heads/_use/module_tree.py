@@ -20,11 +20,15 @@ class Tree:
 
     def __init__(self, model: nn.Module, paths: Sequence[str]) -> None:
         self.model = model
-        self.steps = list({step[-1]: step for path in paths for step in _way(model, path)}.values())
-        lists = {
-            parent: path.rpartition(".")[0] for parent, _, _, path in self.steps if isinstance(parent, LISTS)
-        }
-        self.lists = [(layers, len(layers), path) for layers, path in lists.items()]
+        steps: dict[str, tuple[nn.Module, str, nn.Module, str]] = {}
+        lists: dict[str, Any] = {}
+        for path in paths:
+            for parent, name, child, child_path in _way(model, path):
+                steps[child_path] = parent, name, child, child_path
+                if isinstance(parent, LISTS):
+                    lists[child_path.rpartition(".")[0]] = parent
+        self.steps = list(steps.values())
+        self.lists = [(layers, len(layers), path) for path, layers in lists.items()]
 
     def check(self, adapters: bool = False) -> None:
         """Looks whether the modules are those that heads were found in; takes a few microseconds.
@@ -38,45 +42,42 @@ class Tree:
         for layers, size, path in self.lists:
             if len(layers) != size:
                 raise HeadwiseError(
-                    f"{path} of this {type(root_of(self.model)).__name__} had {size} entries when its heads "
+                    f"{path} of this {self._family()} had {size} entries when its heads "
                     f"were found, and now it has {len(layers)}: the heads of new layers would be left out. "
                     "Build Heads(model) again"
                 )
         for parent, name, child, path in self.steps:
-            now: Any = parent._modules.get(name)
-            if now is child:
+            module: Any = parent._modules.get(name)
+            if module is child or getattr(module, "_orig_mod", None) is child:  # compiled in its place
                 continue
-            inside = [getattr(now, "_orig_mod", None), getattr(now, "base_layer", None) if adapters else None]
-            if not any(one is child for one in inside):  # else compiled in its place, or adapted
-                raise HeadwiseError(
-                    f"{path} of this {type(root_of(self.model)).__name__} was a {_name(child)} when its "
-                    "heads were found, and now it is "
-                    f"{'gone' if now is None else f'another, a {_name(now)}'}: adapters were added or taken "
-                    "out, or a layer was replaced. Gates would reach only part of the model: build "
-                    "Heads(model) again"
-                )
+            if adapters and getattr(module, "base_layer", None) is child:
+                continue
+            replacement = "gone" if module is None else f"another, a {_name(module)}"
+            raise HeadwiseError(
+                f"{path} of this {self._family()} was a {_name(child)} when its heads were found, and now it "
+                f"is {replacement}: adapters were added or taken out, or a layer was replaced. Gates would "
+                "reach only part of the model: build Heads(model) again"
+            )
+
+    def _family(self) -> str:
+        return type(root_of(self.model)).__name__
 
     def checkpointed(self) -> bool:
         """Whether gradient checkpointing is on somewhere on these ways."""
-        return any(
-            vars(module).get("gradient_checkpointing") for step in self.steps for module in (step[0], step[2])
-        )
+        modules = {self.model, *(child for _, _, child, _ in self.steps)}
+        return any(vars(module).get("gradient_checkpointing") for module in modules)
 
 
 def entries_of(model: nn.Module) -> list[nn.Module]:
     """The modules through which a pass may come in: the model, what PEFT wraps, the body of a task model, an
     encoder on its own."""
     root: Any = root_of(model)
-    found = [model, root]
+    entries = [model, root]
     if hasattr(root, "base_model"):
-        found.append(root.base_model)
+        entries.append(root.base_model)
     if hasattr(root, "get_encoder") and root.config.is_encoder_decoder:
-        found.append(root.get_encoder())
-    return [
-        entry
-        for i, entry in enumerate(found)
-        if isinstance(entry, nn.Module) and all(entry is not other for other in found[:i])
-    ]
+        entries.append(root.get_encoder())
+    return list(dict.fromkeys(entry for entry in entries if isinstance(entry, nn.Module)))
 
 
 def positional_names(entry: nn.Module, model: nn.Module) -> list[str]:
@@ -93,28 +94,21 @@ def drops_layers(model: nn.Module) -> bool:
     """Whether some layers of a model are left out at random while it trains (a setting called layerdrop)."""
     if not model.training:
         return False
-    owners = [
-        owner
-        for module in model.modules()
-        for owner in (module, getattr(module, "config", None))
-        if hasattr(owner, "__dict__")
-    ]
-    values = [
-        value
-        for owner in owners
-        for name, value in vars(owner).items()
-        if "layerdrop" in name or name == "layer_drop"
-    ]
-    return any(isinstance(value, int | float) and value > 0 for value in values)
+    for module in model.modules():
+        for owner in (module, getattr(module, "config", None)):
+            for name, rate in getattr(owner, "__dict__", {}).items():
+                drops = "layerdrop" in name or name == "layer_drop"
+                if drops and isinstance(rate, int | float) and rate > 0:
+                    return True
+    return False
 
 
 def _way(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
     """Each step from the model down to a module: parent, name, child, and the path so far."""
-    parent, done = model, ""
-    for name in path.split("."):
+    parent, names = model, path.split(".")
+    for depth, name in enumerate(names, 1):
         child = parent.get_submodule(name)
-        done = f"{done}.{name}" if done else name
-        yield parent, name, child, done
+        yield parent, name, child, ".".join(names[:depth])
         parent = child
 
 

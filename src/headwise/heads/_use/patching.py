@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -47,21 +48,22 @@ def patched(
     layers = mask.any(0).any(1).nonzero()[:, 0].tolist()
     if not layers:
         raise HeadwiseError("this patch names no head: nothing would be replaced")
-    bank = (
-        {layer: Bank(heads.sites[layer], _passes(heads, source, layer)) for layer in layers}
-        if isinstance(source, Tape)
-        else None
-    )
-    if bank is None:
-        if not isinstance(source, Mapping):
-            raise HeadwiseError(
-                "the source of a patch is a batch of model inputs (keyword arguments) or a recording; got "
-                f"{type(source).__name__}"
-            )
-        found = list(reference_passes(heads, source))
-        bank = {layer: Bank(heads.sites[layer], [(t.of(layer), p) for t, p in found]) for layer in layers}
-    course = Course(heads.model, prompt)
-    edit = Patched(mask, bank, _pairs(tokens), None if rows is None else torch.as_tensor(list(rows)), course)
+    passes: dict[int, list[tuple[Tensor, Pass]]] = {}
+    if isinstance(source, Tape):
+        _check_source(heads, source)
+        passes = {layer: source.passes(layer) for layer in layers}
+    elif isinstance(source, Mapping):
+        tapes = list(reference_passes(heads, source))
+        for layer in layers:
+            passes[layer] = [(tape.layer(layer), passed) for tape, passed in tapes]
+    else:
+        raise HeadwiseError(
+            "the source of a patch is a batch of model inputs (keyword arguments) or a recording; got "
+            f"{type(source).__name__}"
+        )
+    bank = {layer: Bank(heads.sites[layer], passes[layer]) for layer in layers}
+    source_rows = None if rows is None else torch.as_tensor(list(rows))
+    edit = Patched(mask, bank, _pairs(tokens), source_rows, Course(heads.model, prompt))
     with following(heads, edit, [heads.sites[layer] for layer in layers]):
         yield
         edit.check_reached()
@@ -81,9 +83,8 @@ class Bank:
             columns.append(pad(order, (0, tokens - order.shape[1])))
             lengths.append(real.sum(1))
         self.columns, self.lengths = torch.cat(columns), torch.cat(lengths)  # (rows, tokens), (rows,)
-        whole = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
-        self.outputs = whole[0] if len(whole) == 1 else torch.cat(whole)
-
+        padded = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
+        self.outputs = padded[0] if len(padded) == 1 else torch.cat(padded)
         # Each of the outputs, never of another copy
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
@@ -147,42 +148,38 @@ class Patched:
                 "one for all. generate() repeats each prompt for its beams and returned sequences, one "
                 "after the other"
             )
-        known = self._columns.get((site.kind, tokens))
-        if known is None:
-            known = self._columns[site.kind, tokens] = self._aligned(
-                site, self.bank[site.index], batch, tokens
-            )
-        origin, there, here = known
+        if (site.kind, tokens) not in self._columns:
+            self._columns[site.kind, tokens] = self._aligned(site, self.bank[site.index], batch, tokens)
+        source_row, source_column, column = self._columns[site.kind, tokens]
         row, head = self.entries[site.index]
         if self.n_rows == 1:
             row, head = torch.arange(batch).repeat_interleave(len(head)), head.repeat(batch)
-        met = here[row] >= 0  # (patches, n)
-        here, there, each = here[row][met], there[row][met], met.sum(1)
-        row, head = row.repeat_interleave(each), head.repeat_interleave(each)
-        target, source = (row, here, head), (origin[row], there, head)
-        return tuple(t.to(x.device) for t in target), tuple(t.to(x.device) for t in source)
+        met = column[row] >= 0  # (patches, n)
+        column, source_column, counts = column[row][met], source_column[row][met], met.sum(1)
+        row, head = row.repeat_interleave(counts), head.repeat_interleave(counts)
+        target, source = (row, column, head), (source_row[row], source_column, head)
+        return tuple(axis.to(x.device) for axis in target), tuple(axis.to(x.device) for axis in source)
 
     def _aligned(self, site: Site, bank: Bank, batch: int, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
         """The source row of each row (batch,), and columns of the source and of this pass, (batch, n); -1
         where this pass has none."""
-        origin = self._origin(bank, batch)
-        lengths = bank.lengths[origin]
+        source_row = self._source_row(bank, batch)
+        lengths = bank.lengths[source_row]
         if self.pairs is None:
             self._check_lengths(site, lengths, tokens)
-            there = self.course.positions(site.kind, tokens)
-            here = torch.arange(tokens).where((there >= 0) & (there < lengths[:, None]), -1)
+            positions = self.course.positions(site.kind, tokens)
+            column = torch.arange(tokens).where((positions >= 0) & (positions < lengths[:, None]), -1)
         else:
-            pairs = self._pairs_of(site, lengths, tokens)
-            there, here = pairs[..., 0], self.course.columns(site.kind, tokens, pairs[..., 1])
-            self.reached = (
-                here >= 0
-                if self.reached is None or self.reached.shape != here.shape
-                else self.reached | (here >= 0)
-            )
-        place = there.clamp(0, bank.columns.shape[1] - 1)
-        return origin, bank.columns[origin].gather(1, place), here
+            pairs = self._pairs_of_rows(self.pairs, site, lengths, tokens)
+            positions, column = pairs[..., 0], self.course.columns(site.kind, tokens, pairs[..., 1])
+            if self.reached is None or self.reached.shape != column.shape:
+                self.reached = column >= 0
+            else:
+                self.reached = self.reached | (column >= 0)
+        positions = positions.clamp(0, bank.columns.shape[1] - 1)
+        return source_row, bank.columns[source_row].gather(1, positions), column
 
-    def _origin(self, bank: Bank, batch: int) -> Tensor:
+    def _source_row(self, bank: Bank, batch: int) -> Tensor:
         size = len(bank.lengths)
         if self.rows is not None:
             if len(self.rows) != batch or bool((self.rows < 0).any()) or bool((self.rows >= size).any()):
@@ -200,38 +197,31 @@ class Patched:
         return torch.arange(batch) if size == batch else torch.zeros(batch, dtype=torch.long)
 
     def _check_lengths(self, site: Site, lengths: Tensor, tokens: int) -> None:
-        own = self.course.lengths(site.kind, tokens)
-        wrong = (own != lengths) & (own > 0)  # 0: padding so far
+        row_lengths = self.course.lengths(site.kind, tokens)
+        wrong = (row_lengths != lengths) & (row_lengths > 0)  # 0: padding so far
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0, 0])
             raise HeadwiseError(
-                f"row {row} has {int(own[row])} tokens, its source {int(lengths[row])}, so they cannot be "
-                "patched one to one: say which belong together, tokens=[(source, target), ...], or choose "
-                "some, tokens=[-1]; prompt= if the row comes in pieces"
+                f"row {row} has {int(row_lengths[row])} tokens, its source {int(lengths[row])}, so they "
+                "cannot be patched one to one: say which belong together, tokens=[(source, target), ...], "
+                "or choose some, tokens=[-1]; prompt= if the row comes in pieces"
             )
 
-    def _pairs_of(self, site: Site, lengths: Tensor, tokens: int) -> Tensor:
+    def _pairs_of_rows(self, pairs: Tensor, site: Site, lengths: Tensor, tokens: int) -> Tensor:
         """Positions (source, target) of each row, (batch, n, 2), the source's counted from 0."""
-        assert self.pairs is not None
-        if self.pairs.shape[0] not in (1, len(lengths)):
+        if pairs.shape[0] not in (1, len(lengths)):
             raise HeadwiseError(
-                f"positions for {self.pairs.shape[0]} rows met a pass of {len(lengths)}: give them for each "
+                f"positions for {pairs.shape[0]} rows met a pass of {len(lengths)}: give them for each "
                 "row, or once for all"
             )
-        given = self.pairs.expand(len(lengths), -1, -1)
-        there = torch.where(given[..., 0] < 0, given[..., 0] + lengths[:, None], given[..., 0])
-        wrong_positions = [("source", 0, (there < 0) | (there >= lengths[:, None]), lengths)]
-        if bool((given[..., 1] < 0).any()):
-            own = self.course.lengths(site.kind, tokens)
-            wrong_positions.append(("input", 1, (given[..., 1] < -own[:, None]) & (own[:, None] > 0), own))
-        for name, side, wrong, size in wrong_positions:
-            if bool(wrong.any()):
-                row, n = wrong.nonzero()[0].tolist()
-                raise HeadwiseError(
-                    f"position {int(given[row, n, side])} is not in row {row} of the {name}, which has "
-                    f"{int(size[row])} tokens"
-                )
-        return torch.stack((there, given[..., 1]), -1)
+        source, target = pairs.expand(len(lengths), -1, -1).unbind(-1)  # (batch, n) each
+        counted = torch.where(source < 0, source + lengths[:, None], source)
+        _check_positions("source", source, (counted < 0) | (counted >= lengths[:, None]), lengths)
+        if bool((target < 0).any()):
+            row_lengths = self.course.lengths(site.kind, tokens)
+            before = (target < -row_lengths[:, None]) & (row_lengths[:, None] > 0)
+            _check_positions("input", target, before, row_lengths)
+        return torch.stack((counted, target), -1)
 
     def check_reached(self) -> None:
         """Raises a HeadwiseError if a position to patch never came."""
@@ -244,16 +234,23 @@ class Patched:
         )
 
 
-def _passes(heads: Heads, tape: Tape, layer: int) -> list[tuple[Tensor, Pass]]:
-    sizes = [
-        [(site.kind, site.n_heads, site.head_dim) for site in sites] for sites in (tape.sites, heads.sites)
-    ]
-    if tape.pooling != "all" or sizes[0] != sizes[1]:
+def _check_positions(name: str, positions: Tensor, wrong: Tensor, lengths: Tensor) -> None:
+    if bool(wrong.any()):
+        row, n = wrong.nonzero()[0].tolist()
+        raise HeadwiseError(
+            f"position {int(positions[row, n])} is not in row {row} of the {name}, which has "
+            f"{int(lengths[row])} tokens"
+        )
+
+
+def _check_source(heads: Heads, tape: Tape) -> None:
+    recorded = [(site.kind, site.n_heads, site.head_dim) for site in tape.sites]
+    expected = [(site.kind, site.n_heads, site.head_dim) for site in heads.sites]
+    if tape.pooling != "all" or recorded != expected:
         raise HeadwiseError(
             "a recording that serves as a source holds all tokens of this model: "
             'heads.recorded(pooling="all")'
         )
-    return tape.passes(layer)
 
 
 def _mask(heads: Heads, patches: Any) -> Tensor:
@@ -271,9 +268,10 @@ def _mask(heads: Heads, patches: Any) -> Tensor:
             )
         return mask.cpu()
     sets = [patches] if isinstance(patches, HeadSet) else list(patches)
-    if not all(isinstance(one, HeadSet) for one in sets):
+    if not all(isinstance(head_set, HeadSet) for head_set in sets):
         sets = [HeadSet(patches)]  # pairs (layer, head)
-    return torch.stack([torch.from_numpy(heads.check(one).to_mask(heads.shape)) for one in sets])
+    masks = [heads.check(head_set).to_mask(heads.shape) for head_set in sets]
+    return torch.from_numpy(np.stack(masks))
 
 
 def _pairs(tokens: Any) -> Tensor | None:

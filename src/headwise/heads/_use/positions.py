@@ -16,7 +16,7 @@ Pooling = Literal["cls", "last", "mean", "all"]
 # (batch, tokens) or (batch, tokens, dim)
 TEXTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
 # Axes, with the batch first
-OTHERS = {"pixel_values": 4, "pixel_values_videos": 5, "input_values": 2, "input_features": 3}
+SIGNALS = {"pixel_values": 4, "pixel_values_videos": 5, "input_values": 2, "input_features": 3}
 GRIDS = ("grid_thw", "image_grid_thw")  # images cut into patches that run together: (images, 3)
 
 
@@ -41,7 +41,7 @@ class Pass:
     starts: Mapping[str, int | None] = field(default_factory=dict)
     uneven: bool = False
     # Found once for all layers of a pass
-    _known: dict[Any, Tensor | None] = field(default_factory=dict, compare=False, repr=False)
+    _remembered: dict[Any, Tensor | None] = field(default_factory=dict, compare=False, repr=False)
 
     def rows(self, site: Site, x: Tensor) -> Tensor:
         """The input of a projection as (batch, tokens, heads, head_dim)."""
@@ -92,34 +92,26 @@ class Pass:
             HeadwiseError: the mask does not tell: it has other axes, or covers another number of tokens, as
                 in models that shorten their input.
         """
-        if (kind, tokens) not in self._known:
-            self._known[kind, tokens] = self._real(kind, tokens)
-        return self._known[kind, tokens]
+        if (kind, tokens) not in self._remembered:
+            self._remembered[kind, tokens] = self._real(kind, tokens)
+        return self._remembered[kind, tokens]
 
     def _real(self, kind: str, tokens: int) -> Tensor | None:
         mask: Any = self.masks.get(kind)
         if mask is None:
             return None
-        # Generate() with a static cache passes masks per kind of layer
-        if not isinstance(mask, Tensor) or mask.ndim != 2:
-            what = (
-                f"of shape {tuple(mask.shape)}"
-                if isinstance(mask, Tensor)
-                else f"that is a {type(mask).__name__}"
-            )
-            raise HeadwiseError(
-                f"an attention mask {what} does not say which tokens are real: pass one of (batch, tokens), "
-                "or record with pooling='all'"
-            )
+        if not isinstance(mask, Tensor):  # generate() with a static cache passes masks per kind of layer
+            raise _unreadable(f"that is a {type(mask).__name__}")
+        if mask.ndim != 2:
+            raise _unreadable(f"of shape {tuple(mask.shape)}")
         mask = mask.bool()
         start = self.starts.get(kind, 0)
         if start is None:
             mask = mask[:, -tokens:]
         elif kind in self.starts and mask.shape[1] >= start + tokens:
             mask = mask[:, start : start + tokens]  # with a static cache it may go on to all that fits
-        # Latents that read the input are all real
         if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):
-            return None
+            return None  # latents that read the input are all real
         if mask.shape[1] != tokens:
             raise HeadwiseError(
                 f"the attention mask covers {mask.shape[1]} positions but the model made {tokens} tokens of "
@@ -134,63 +126,77 @@ class Pass:
             return x
         tokens = x.shape[1]
         real = self.real(kind, tokens)
+        if real is None and pooling == "mean":
+            return x.mean(1)
         if real is None:
-            return x[:, 0] if pooling == "cls" else x[:, -1] if pooling == "last" else x.mean(1)
+            return x[:, 0] if pooling == "cls" else x[:, -1]
         key = (pooling, kind, tokens, x.device, x.dtype)
-        if key not in self._known:
-            self._known[key] = _weights(pooling, real).to(x.device, x.dtype if pooling == "mean" else None)
-        weights = self._known[key]
+        if key not in self._remembered:
+            self._remembered[key] = _weights(pooling, real).to(
+                x.device, x.dtype if pooling == "mean" else None
+            )
+        weights = self._remembered[key]
         assert weights is not None
         if pooling == "mean":
             return torch.bmm(weights[:, None], x.flatten(2)).view(x.shape[0], *x.shape[2:])
         values = x[torch.arange(x.shape[0], device=x.device), weights.clamp(min=0)]
-        if ("none", kind, tokens) not in self._known:
+        if ("none", kind, tokens) not in self._remembered:
             without = weights < 0
-            self._known["none", kind, tokens] = without if bool(without.any()) else None
-        empty = self._known["none", kind, tokens]
-        return (
-            values if empty is None else values.masked_fill(empty.view(-1, *[1] * (x.ndim - 2)), float("nan"))
-        )
+            self._remembered["none", kind, tokens] = without if bool(without.any()) else None
+        empty = self._remembered["none", kind, tokens]  # rows without a real token
+        if empty is None:
+            return values
+        return values.masked_fill(empty.view(-1, *[1] * (x.ndim - 2)), float("nan"))
+
+
+def _unreadable(form: str) -> HeadwiseError:
+    return HeadwiseError(
+        f"an attention mask {form} does not say which tokens are real: pass one of (batch, tokens), or "
+        "record with pooling='all'"
+    )
 
 
 def _weights(pooling: Pooling, real: Tensor) -> Tensor:
-    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token,
-    (batch,).
+    """For "mean" the weight of every token, (batch, tokens); else the position of the first or last real
+    token, (batch,).
 
     In a row without any real token they are NaN, or -1.
     """
     if pooling == "mean":
         return real.float() / real.float().sum(1, keepdim=True)
-    place = real.int().argmax(1) if pooling == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
-    return place.where(real.any(1), -1)
+    if pooling == "cls":
+        positions = real.int().argmax(1)
+    else:
+        positions = real.shape[1] - 1 - real.int().flip(1).argmax(1)
+    return positions.where(real.any(1), -1)
 
 
 def read_pass(arguments: Mapping[str, Any]) -> Pass:
     """Reads batch size and masks from the named arguments of a model's forward pass."""
-    given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-    rows = [given[name].shape[0] for name in TEXTS if name in given]
-    rows += [given[name].shape[0] for name in GRIDS if name in given]
-    rows += [
-        given[name].shape[0] for name, axes in OTHERS.items() if name in given and given[name].ndim >= axes
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+    texts = [tensors[name] for name in TEXTS if name in tensors]
+    grids = [tensors[name] for name in GRIDS if name in tensors]
+    signals = [
+        tensors[name] for name, axes in SIGNALS.items() if name in tensors and tensors[name].ndim >= axes
     ]
-    lengths = {given[name].shape[1] for name in TEXTS if name in given}
-    lengths |= {
-        int(grid[0].prod())
-        for name in GRIDS
-        if (grid := given.get(name)) is not None and bool((grid == grid[0]).all())
-    }
-    own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
+    rows = [len(tensor) for tensor in (*texts, *grids, *signals)]
+    lengths = {text.shape[1] for text in texts}
+    lengths |= {int(grid[0].prod()) for grid in grids if bool((grid == grid[0]).all())}
+    mask = text_mask = arguments.get("attention_mask")
     in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
-    # A decoder makes its text of labels, or shares it
-    text = decoder if in_pair or arguments.get("labels") is not None else own
+    if in_pair or arguments.get("labels") is not None:  # a decoder makes its text of labels, or shares it
+        text_mask = arguments.get("decoder_attention_mask")
     cache = arguments.get("past_key_values")
-    # Kinds of site that a cache is for
-    reading = ("decoder", "cross") if in_pair else ("self", "decoder", "cross")
+    starts: dict[str, int | None] = {}
+    if cache is not None:  # kinds of site that a cache is for
+        starts = dict.fromkeys(
+            ("decoder", "cross") if in_pair else ("self", "decoder", "cross"), _start(cache)
+        )
     return Pass(
         batch=rows[0] if rows else None,
         lengths=frozenset(lengths),
-        masks={"self": own, "decoder": text, "cross": text},
-        starts={} if cache is None else dict.fromkeys(reading, _start(cache)),
+        masks={"self": mask, "decoder": text_mask, "cross": text_mask},
+        starts=starts,
         uneven=len(set(rows)) > 1,
     )
 

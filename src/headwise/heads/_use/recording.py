@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from headwise.errors import HeadwiseError
 from headwise.heads._hooks import Hooks
 from headwise.heads._sites import Site
-from headwise.heads._use.attention_rows import QueryRows
+from headwise.heads._use.attention import QueryRows
 from headwise.heads._use.blocks import in_backward
 from headwise.heads._use.positions import Pass, Pooling, read_pass
 from headwise.heads._use.taps import Taps
@@ -41,7 +41,7 @@ class Tape:
         self.needs = "" if pooling == "all" and queries is None else "tokens"
         self._pass = self._last = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
-        self._whole = self._failed = 0  # passes that ended well, or by an exception
+        self._ended = self._failed = 0  # passes that ended well, or by an exception
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A forward pass begins."""
@@ -54,7 +54,10 @@ class Tape:
         """A forward pass ended (by an exception: without output): what comes next past the model is none of
         it."""
         self._pass = Pass()
-        self._whole, self._failed = self._whole + (output is not None), self._failed + (output is None)
+        if output is None:
+            self._failed += 1
+        else:
+            self._ended += 1
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
@@ -70,7 +73,7 @@ class Tape:
         return x
 
     def seen(self, probabilities: Tensor) -> Tensor:
-        """Attention maps appear just before their projection is called: the latest ones are that site's own."""
+        """Attention maps appear just before their projection is called: the latest are those of its site."""
         self._latest = probabilities
         return probabilities
 
@@ -95,11 +98,9 @@ class Tape:
         # (batch, heads, queries, keys)
         maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])
         order = site.head_order
-        self._keep(
-            self._maps,
-            site,
-            maps if order is None or order == tuple(range(site.n_heads)) else maps[:, list(order)],
-        )
+        if order is not None and order != tuple(range(site.n_heads)):
+            maps = maps[:, list(order)]
+        self._keep(self._maps, site, maps)
 
     def _keep(self, store: dict[int, list[Tensor]], site: Site, value: Tensor) -> None:
         # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in
@@ -112,35 +113,37 @@ class Tape:
         for store in stores:
             for passes in store.values():
                 passes.clear()
-        self._whole = self._failed = 0
+        self._ended = self._failed = 0
 
-    def of(self, layer: int) -> Tensor:
+    def layer(self, index: int) -> Tensor:
         """Head outputs of one layer: (batch, heads, head_dim), with pooling "all" (batch, tokens, heads,
         head_dim)."""
         self._check_passes()
-        return _joined(self._heads[layer], "head outputs", layer)
+        return _joined(self._heads[index], "head outputs", index)
 
     def _check_passes(self, together: bool = False) -> None:
         """Raises a HeadwiseError if rows of a failed pass stand among others, or, to be seen together, layers
         of a stack were not all in the same passes."""
-        if self._whole and self._failed:
+        if self._ended and self._failed:
             raise HeadwiseError(
                 "a forward pass inside this block failed, and its rows are on the tape beside those of "
                 "others: call tape.clear() after it, or record each pass in a block of its own"
             )
-        seen: dict[str, list[Pass]] = {}
-        for site in self.sites if together else ():
+        if not together:
+            return
+        by_stack: dict[str, list[Pass]] = {}
+        for site in self.sites:
             passes, stack = self._passes[site.index], site.layer_path.rpartition(".")[0]
-            if passes and [id(p) for p in seen.setdefault(stack, passes)] != [id(p) for p in passes]:
+            if passes and list(map(id, by_stack.setdefault(stack, passes))) != list(map(id, passes)):
                 raise HeadwiseError(
                     f"layer {site.index} ({site.path}) was not in the same passes as the layers beside it, "
                     "so their rows do not belong together (layers dropped in training, an early exit): "
-                    "record in evaluation mode, or read layers one by one, tape.of(layer)"
+                    "record in evaluation mode, or read layers one by one, tape.layer(index)"
                 )
 
     def passes(self, layer: int) -> list[tuple[Tensor, Pass]]:
         """Head outputs of one layer pass by pass, each with what its arguments say about its rows."""
-        self.of(layer)  # says so if there are none
+        self.layer(layer)  # says so if there are none
         return list(zip(self._heads[layer], self._passes[layer], strict=True))
 
     @property
@@ -151,7 +154,7 @@ class Tape:
         Where layers differ in heads, head size or tokens, the rest is NaN.
         """
         self._check_passes(together=True)
-        return _stack([self.of(site.index) for site in self.sites], axis=2 if self.pooling == "all" else 1)
+        return _stack([self.layer(site.index) for site in self.sites], axis=2 if self.pooling == "all" else 1)
 
     @property
     def hidden(self) -> Tensor:
@@ -160,10 +163,8 @@ class Tape:
         Sites of one layer (the self and cross attention of a decoder) repeat it; NaN as in `outputs`.
         """
         self._check_passes(together=True)
-        layers = [
-            _joined(self._hidden[site.index], "hidden states (record with hidden=True)", site.index)
-            for site in self.sites
-        ]
+        content = "hidden states (record with hidden=True)"
+        layers = [_joined(self._hidden[site.index], content, site.index) for site in self.sites]
         return _stack(layers, axis=2 if self.pooling == "all" else 1)
 
     @property
@@ -174,10 +175,8 @@ class Tape:
         them one by one.
         """
         self._check_passes(together=True)
-        return tuple(
-            _joined(self._maps[site.index], "attention maps (record with attention=True)", site.index)
-            for site in self.sites
-        )
+        content = "attention maps (record with attention=True)"
+        return tuple(_joined(self._maps[site.index], content, site.index) for site in self.sites)
 
     def steps(self, layer: int) -> tuple[Tensor, ...]:
         """Attention maps of one layer pass by pass, each (batch, heads, queries, keys): in `generate()` the
@@ -214,12 +213,14 @@ def _layer_hook(tape: Tape, taps: Taps, members: Sequence[Site]) -> Any:
     return hook
 
 
-def _joined(passes: list[Tensor], what: str, layer: int) -> Tensor:
+def _joined(passes: list[Tensor], content: str, layer: int) -> Tensor:
     if not passes:
         raise HeadwiseError(
-            f"there are no {what} of layer {layer} on this tape: run the model inside the block"
+            f"there are no {content} of layer {layer} on this tape: run the model inside the block"
         )
-    return passes[0] if len(passes) == 1 else torch.cat(_padded(passes, free=0))
+    if len(passes) == 1:
+        return passes[0]
+    return torch.cat(_padded(passes, free=0))
 
 
 def _stack(layers: list[Tensor], axis: int) -> Tensor:
@@ -228,13 +229,12 @@ def _stack(layers: list[Tensor], axis: int) -> Tensor:
 
 def _padded(tensors: list[Tensor], free: int | None = None) -> list[Tensor]:
     """Tensors padded with NaN to a common shape, axis `free` excepted."""
-    sizes = [max(t.shape[axis] for t in tensors) for axis in range(tensors[0].ndim)]
-    out = []
+    axes = range(tensors[0].ndim)
+    sizes = [max(tensor.shape[axis] for tensor in tensors) for axis in axes]
+    padded = []
     for tensor in tensors:
-        gaps = [0 if axis == free else sizes[axis] - tensor.shape[axis] for axis in range(tensor.ndim)]
-        out.append(
-            pad(tensor, [n for gap in reversed(gaps) for n in (0, gap)], value=float("nan"))
-            if any(gaps)
-            else tensor
-        )
-    return out
+        gaps = []  # of each axis before and after it, the last axis first
+        for axis in reversed(axes):
+            gaps += [0, 0 if axis == free else sizes[axis] - tensor.shape[axis]]
+        padded.append(pad(tensor, gaps, value=float("nan")) if any(gaps) else tensor)
+    return padded

@@ -8,13 +8,14 @@ whose parts see the layer's input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
+from headwise.heads._inputs import tensors_in
 from headwise.heads._use.blocks import Block, Here, in_backward, opened
 
 if TYPE_CHECKING:
@@ -53,13 +54,12 @@ class Repetition:
             elif address is not None:
                 here.inputs[self.path] = address
                 blocks = opened(taps)
-                self.passes[address] = (
-                    here.calls.get(self.path, 0),
-                    blocks,
-                    tuple(block.passes for block in blocks),
-                )
+                begun = tuple(block.passes for block in blocks)
+                self.passes[address] = here.calls.get(self.path, 0), blocks, begun
 
-        def at_part(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        def at_inner_module(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+        ) -> None:
             if torch.compiler.is_compiling():
                 return
             here, address = taps._here(), _address((*args, *(kwargs or {}).values()))
@@ -70,8 +70,8 @@ class Repetition:
                 self.inlets.add(module)
 
         yield self.layer, at_layer
-        for part in _parts(self.layer):
-            yield part, at_part
+        for module in _inner_modules(self.layer):
+            yield module, at_inner_module
 
     def _recall(self, taps: Taps, here: Here, address: int | None) -> None:
         if address in self.passes:
@@ -101,17 +101,10 @@ def watch_backward(output: Any, blocks: Sequence[Block]) -> None:
                 "backward pass inside the block"
             )
 
-    for tensor in _tensors(output) if changing else ():
-        if tensor.requires_grad:
-            tensor.register_hook(check)  # type: ignore[no-untyped-call]
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(part)
+    if changing:
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(check)  # type: ignore[no-untyped-call]
 
 
 def unknown_pass(path: str) -> HeadwiseError:
@@ -123,19 +116,19 @@ def unknown_pass(path: str) -> HeadwiseError:
     )
 
 
-def _parts(layer: nn.Module) -> Iterator[nn.Module]:
+def _inner_modules(layer: nn.Module) -> Iterator[nn.Module]:
     """The modules that a layer calls; a list of modules is not called, but what it holds."""
     for child in layer.children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
-            yield from _parts(child)
+            yield from _inner_modules(child)
         else:
             yield child
 
 
 def _address(values: Sequence[Any]) -> int | None:
     """Where the first tensor among `values` lies in memory; None if it lies nowhere (inside vmap)."""
-    hidden = next((value for value in values if isinstance(value, Tensor)), None)
+    tensors = [value for value in values if isinstance(value, Tensor)]
     try:
-        return None if hidden is None else hidden.data_ptr()
+        return tensors[0].data_ptr() if tensors else None
     except RuntimeError:
         return None

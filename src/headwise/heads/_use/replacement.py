@@ -35,10 +35,8 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
     if how not in ("mean", "resample"):
         raise HeadwiseError(f"how is one of zero, mean, resample; got {how!r}")
     if reference is None:
-        raise HeadwiseError(
-            f"silencing by {how!r} needs reference=: batches of model "
-            f"inputs{' or (layers, heads, head_dim) means' * (how == 'mean')}"
-        )
+        choices = " or (layers, heads, head_dim) means" if how == "mean" else ""
+        raise HeadwiseError(f"silencing by {how!r} needs reference=: batches of model inputs{choices}")
     if how == "mean":
         means = reference if isinstance(reference, Tensor) else mean_outputs(heads, reference)
         shape = *heads.shape, max(site.head_dim for site in heads.sites)
@@ -48,11 +46,8 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
                 "head_dim)"
             )
         for layer, members in head_set.layers().items():
-            _check_finite(
-                [means[layer, : heads.sites[layer].n_heads, : heads.sites[layer].head_dim][None]],
-                layer,
-                members,
-            )
+            site = heads.sites[layer]
+            _check_finite([means[layer, : site.n_heads, : site.head_dim][None]], layer, members)
         return Means(head_set, means)
     if isinstance(reference, Tensor):
         raise HeadwiseError(
@@ -67,7 +62,6 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
 def _check_finite(examples: list[Tensor], layer: int, members: tuple[int, ...]) -> None:
     """Raises a HeadwiseError if what would replace a head's output, (tokens, heads, head_dim) of each
     example, is no number."""
-    # By head
     finite = torch.stack([example.isfinite().all(-1).all(0) for example in examples]).all(0).tolist()
     wrong = [head for head in members if not finite[head]]
     if wrong:
@@ -93,7 +87,7 @@ def mean_of(heads: Heads, passes: Iterable[tuple[Tape, Pass]]) -> Tensor:
     counts = [0] * len(heads.sites)
     for tape, passed in passes:
         for i, site in enumerate(heads.sites):
-            tokens = real_tokens(tape.of(site.index), passed, site)  # (tokens, heads, head_dim)
+            tokens = real_tokens(tape.layer(site.index), passed, site)  # (tokens, heads, head_dim)
             sums[i] += tokens.double().sum(0).cpu()
             counts[i] += tokens.shape[0]
     if not all(counts):
@@ -114,7 +108,10 @@ def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
 def reference_passes(
     heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]
 ) -> Iterable[tuple[Tape, Pass]]:
-    for inputs in [batches] if isinstance(batches, Mapping) else batches:
+    """A recording of the head outputs at all tokens of each batch, with its pass."""
+    if isinstance(batches, Mapping):
+        batches = [batches]
+    for inputs in batches:
         tape = Tape(heads.sites, "all")
         tape.needs = "tokens"
         with undisturbed(heads) as (twin,), torch.no_grad(), twin._taps.applying(tape, heads.sites):
@@ -129,11 +126,13 @@ def _examples(
     heads, head_dim)."""
     bank: dict[int, list[Tensor]] = {layer: [] for layer in head_set.layers()}
     for tape, passed in reference_passes(heads, batches):
-        for layer, kept in bank.items():
-            outputs = tape.of(layer)  # (batch, tokens, heads, head_dim)
+        for layer, examples in bank.items():
+            outputs = tape.layer(layer)  # (batch, tokens, heads, head_dim)
             real = passed.real(heads.sites[layer].kind, outputs.shape[1])
-            for row in range(outputs.shape[0]):
-                kept.append(outputs[row] if real is None else outputs[row][real[row].to(outputs.device)])
+            if real is not None:
+                real = real.to(outputs.device)
+            for row, output in enumerate(outputs):
+                examples.append(output if real is None else output[real[row]])
     if not all(bank.values()):
         raise HeadwiseError("the reference set is empty: give at least one batch of model inputs")
     return bank
@@ -189,7 +188,8 @@ class Resampled:
                 f"a pass of {batch} rows continues {len(self.drawn)} prompts, so which row belongs to which "
                 "is unknown: resample them in batches that stay as they are"
             )
-        self.examples = [example for example in self.drawn for _ in range(batch // len(self.drawn))]
+        beams = batch // len(self.drawn)
+        self.examples = [self.drawn[row // beams] for row in range(batch)]
         self._note(self.course.cache)
 
     def end(self, output: Any) -> None:
@@ -198,14 +198,18 @@ class Resampled:
 
     def _draw(self, batch: int) -> list[int]:
         generation = self.course.generation
-        prompts = batch if generation is None or generation.rows is None else generation.rows
+        prompts = batch
+        if generation is not None and generation.rows is not None:
+            prompts = generation.rows
         size = len(next(iter(self.bank.values())))
         return [int(torch.randint(size, (), generator=self.generator)) for _ in range(prompts)]
 
     def _drawn_before(self) -> list[int] | None:
         """The examples of a cache that was filled inside this block; copies of it have them, too."""
-        noted: dict[int, list[int]] = getattr(self.course.cache, NOTE, {})
-        return noted.get(self.number) if self.course.offset else None
+        if not self.course.offset:
+            return None
+        examples: dict[int, list[int]] = getattr(self.course.cache, NOTE, {})
+        return examples.get(self.number)
 
     def _note(self, cache: Any) -> None:
         if cache is not None:
@@ -233,7 +237,7 @@ _numbers = count()
 def _values(output: Any) -> Iterable[Any]:
     if isinstance(output, Mapping):
         return output.values()
-    return output if isinstance(output, (tuple, list)) else ()
+    return output if isinstance(output, tuple | list) else ()
 
 
 def _member_mask(site: Site, members: tuple[int, ...], x: Tensor) -> Tensor:

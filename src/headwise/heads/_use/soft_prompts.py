@@ -23,11 +23,14 @@ CACHED = ("PREFIX_TUNING", "CARTRIDGE")
 
 def soft_prompt(model: nn.Module) -> Any:
     """The configuration of the soft prompt that passes of a PEFT model now have; None: they have none."""
-    config = getattr(model, "active_peft_config", None) if hasattr(model, "peft_config") else None
+    if not hasattr(model, "peft_config"):
+        return None
+    config = getattr(model, "active_peft_config", None)
     if config is None or not config.is_prompt_learning:
         return None
-    inside = getattr(model.forward, "__self__", None) is model.base_model  # of disable_adapter()
-    return None if inside else config
+    if getattr(model.forward, "__self__", None) is model.base_model:  # inside disable_adapter()
+        return None
+    return config
 
 
 def virtual_tokens(model: nn.Module) -> int:
@@ -37,7 +40,7 @@ def virtual_tokens(model: nn.Module) -> int:
 
 
 def with_virtual_columns(mask: Tensor, virtual: int) -> Tensor:
-    """A tensor (rows, tokens, ...) with zeros for this many virtual tokens before each text."""
+    """A tensor (rows, tokens, ...) with zeros for so many virtual tokens before each text."""
     return torch.cat((mask.new_zeros(mask.shape[0], virtual, *mask.shape[2:]), mask), 1)
 
 
@@ -63,14 +66,13 @@ def text_arguments(
         )
     if hidden or entry is not model or config.peft_type in CACHED:
         return arguments
-    texts = {name: value for name in TEXTS if isinstance(value := arguments.get(name), Tensor)}
+    texts = [name for name in TEXTS if isinstance(arguments.get(name), Tensor)]
     if not texts:
         return arguments
-    text = next(iter(texts.values()))
-    mask = arguments.get("attention_mask")
-    columns = {
-        **texts,
-        "attention_mask": text.new_ones(text.shape[:2], dtype=torch.long) if mask is None else mask,
-    }
-    wider = {name: with_virtual_columns(value, config.num_virtual_tokens) for name, value in columns.items()}
-    return {**arguments, **wider}
+    wider = dict(arguments)
+    if wider.get("attention_mask") is None:
+        text = wider[texts[0]]
+        wider["attention_mask"] = text.new_ones(text.shape[:2], dtype=torch.long)
+    for name in (*texts, "attention_mask"):
+        wider[name] = with_virtual_columns(wider[name], config.num_virtual_tokens)
+    return wider

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from headwise.errors import HeadwiseError
-from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
 from headwise.heads._sites import Site
 from headwise.heads._use.course import Course, with_rows
@@ -65,35 +64,40 @@ def read_directions(heads: Heads, directions: Directions, scale: float | Tensor)
     """
     shape = *heads.shape, max(site.head_dim for site in heads.sites)
     if isinstance(directions, Mapping):
-        table, given = torch.zeros(shape), heads.check(HeadSet(directions))
-        for layer, head in given:
-            vector = torch.as_tensor(directions[layer, head])
-            if vector.shape != (heads.sites[layer].head_dim,):
+        table = torch.zeros(shape)
+        for layer, head in heads.check(directions):
+            vector, head_dim = torch.as_tensor(directions[layer, head]), heads.sites[layer].head_dim
+            if vector.shape != (head_dim,):
                 raise HeadwiseError(
                     f"the direction of head ({layer}, {head}) has shape {tuple(vector.shape)}; expected "
-                    f"({heads.sites[layer].head_dim},)"
+                    f"({head_dim},)"
                 )
             table = table.to(torch.promote_types(table.dtype, vector.dtype))
             table[layer, head, : len(vector)] = vector.cpu()
     elif isinstance(directions, Tensor) and directions.shape == shape:
         table = directions
     else:
-        got = (
+        form = (
             f"shape {tuple(directions.shape)}"
             if isinstance(directions, Tensor)
             else type(directions).__name__
         )
         raise HeadwiseError(
-            f"directions are {{(layer, head): vector}} or a tensor {shape} for this model; got {got}"
+            f"directions are {{(layer, head): vector}} or a tensor {shape} for this model; got {form}"
         )
     factor = torch.as_tensor(scale, device=table.device)
     if factor.ndim and factor.shape != heads.shape:
         raise HeadwiseError(f"scale is one number, or one per head {heads.shape}; got {tuple(factor.shape)}")
-    table = table * (factor[..., None] if factor.ndim else factor)
-    vectors = {site.index: table[site.index, : site.n_heads, : site.head_dim] for site in heads.sites}
-    if not all(bool(v.isfinite().all()) for v in vectors.values()):
-        raise HeadwiseError("a direction, or the scale of one, is not a finite number")
-    vectors = {layer: vector for layer, vector in vectors.items() if bool(vector.any())}
+    if factor.ndim:
+        factor = factor[..., None]
+    table = table * factor
+    vectors = {}
+    for site in heads.sites:
+        vector = table[site.index, : site.n_heads, : site.head_dim]
+        if not bool(vector.isfinite().all()):
+            raise HeadwiseError("a direction, or the scale of one, is not a finite number")
+        if bool(vector.any()):
+            vectors[site.index] = vector
     if not vectors:
         raise HeadwiseError("all directions are zero: nothing would be steered")
     return vectors
@@ -105,7 +109,8 @@ class Steered:
     def __init__(self, vectors: dict[int, Tensor], tokens: str, course: Course) -> None:
         self.vectors, self.tokens = vectors, tokens
         self.alike = tokens == "all"  # for every row
-        self.met, self.needs = self.alike, "" if self.alike else "tokens"
+        self.met = self.alike  # whether there was a token to steer at
+        self.needs = "" if self.alike else "tokens"
         self.course = course
 
     def start(self, arguments: dict[str, Any]) -> None:
@@ -121,8 +126,8 @@ class Steered:
         if self.alike:
             return x + pad(vector.flatten(), (0, site.rest))
         rows = self.course.passed.rows(site, x)  # (batch, tokens, heads, head_dim)
-        chosen = self.course.chosen(self.tokens, site.kind, rows.shape[1])  # (batch, tokens)
-        if not bool(chosen.any()):
+        selected = self.course.selected(self.tokens, site.kind, rows.shape[1])  # (batch, tokens)
+        if not bool(selected.any()):
             return x
         self.met = True
-        return with_rows(site, x, torch.where(chosen.to(x.device)[..., None, None], rows + vector, rows))
+        return with_rows(site, x, torch.where(selected.to(x.device)[..., None, None], rows + vector, rows))

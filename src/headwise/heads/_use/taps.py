@@ -16,9 +16,8 @@ import torch
 from torch import nn
 
 from headwise.errors import HeadwiseError
-from headwise.heads._compiled import anything_compiled, eagerly, forget_compiled
 from headwise.heads._errors import HeadsDidNotFire
-from headwise.heads._hooks import Hooks
+from headwise.heads._hooks import Hooks, anything_compiled, eagerly, forget_compiled
 from headwise.heads._sites import Site
 from headwise.heads._use.blocks import (
     Block,
@@ -31,7 +30,6 @@ from headwise.heads._use.blocks import (
     opened,
     opened_on,
 )
-from headwise.heads._use.junction import taps_on
 from headwise.heads._use.module_tree import Tree, drops_layers, entries_of, positional_names
 from headwise.heads._use.repetition import Repetition, unknown_pass, watch_backward
 from headwise.heads._use.soft_prompts import text_arguments
@@ -60,14 +58,21 @@ class Tap:
         return self.sites.get(number)
 
 
+def taps_on(module: nn.Module) -> list[tuple[Taps, Tap]]:
+    """Every `Heads` of a model that has a hook on a projection, first the one whose hook torch calls first;
+    it acts for all, and their blocks act in the order they were opened in."""
+    return [hook.tap for hook in module._forward_pre_hooks.values() if hasattr(hook, "tap")]
+
+
 class Taps:
     """All taps of a model."""
 
     def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
         self.model = model
-        self.taps = [
-            Tap(model, [s for s in sites if s.path == path]) for path in dict.fromkeys(s.path for s in sites)
-        ]
+        by_path: dict[str, list[Site]] = {}
+        for site in sites:
+            by_path.setdefault(site.path, []).append(site)
+        self.taps = [Tap(model, calls) for calls in by_path.values()]
         self.entries = {entry: positional_names(entry, model) for entry in entries_of(model)}
         self.tree = Tree(model, [tap.path for tap in self.taps])
         self._begin()
@@ -77,7 +82,7 @@ class Taps:
         self._hooks = Hooks()
         self.live: list[Block] = []  # of all threads
         self._watching = False  # whether every layer's input is remembered
-        self._kept = 0  # reasons to keep the hooks besides: `alone`, `follow`
+        self._needs = 0  # reasons for hooks besides open blocks: `alone`, `follow`
         self.followed: tuple[Taps, ...] = ()  # whose blocks hold here, too
         self._lock = threading.RLock()
         self._local = threading.local()
@@ -97,7 +102,10 @@ class Taps:
     @property
     def modules(self) -> set[nn.Module]:
         """The projections, and those of the models that this one is a twin of."""
-        return {tap.module for taps in (self, *self.followed) for tap in taps.taps}
+        modules: set[nn.Module] = set()
+        for taps in (self, *self.followed):
+            modules.update(tap.module for tap in taps.taps)
+        return modules
 
     def install(self) -> None:
         """Sets the hooks now and keeps them, for `torch.compile`, which ignores hooks that come later."""
@@ -134,7 +142,7 @@ class Taps:
                 self.tree.check()
                 self._check_fired(block, must_fire)
         finally:
-            here.blocks = tuple(other for other in here.blocks if other.open)
+            here.blocks = tuple(outer for outer in here.blocks if outer.open)
             with self._lock:
                 self.live.remove(block)
                 self._unhook()
@@ -146,7 +154,7 @@ class Taps:
         before = here.blocks, here.running, here.calls
         here.blocks, here.running, here.calls = (), None, {}
         with self._lock:
-            self._kept += 1
+            self._needs += 1
             self._hook()
         try:
             with aside(self):
@@ -154,14 +162,14 @@ class Taps:
         finally:
             here.blocks, here.running, here.calls = before
             with self._lock:
-                self._kept -= 1
+                self._needs -= 1
                 self._unhook()
 
     def follow(self, taps: Taps) -> None:
         """From now on blocks of `taps`, those of the model that this one is a twin of, hold for passes of
         this one, too."""
         self.followed = (taps, *taps.followed)
-        self._kept += 1
+        self._needs += 1
         self._hook()
 
     def acting(self, edit: Edit) -> bool:
@@ -171,16 +179,18 @@ class Taps:
     def _check_fired(self, block: Block, must_fire: Sequence[Site]) -> None:
         """Sites of one stack of layers fire together, unless layers are dropped at random; and some must fire
         at all."""
-        # Projection -> its stack
-        paths = {site.path: site.layer_path.rpartition(".")[0] for site in must_fire}
-        alive = {stack for path, stack in paths.items() if block.fired[path]}
-        silent = [
-            path for path, stack in paths.items() if not block.fired[path] and (not alive or stack in alive)
-        ]
+        stacks = {site.path: site.layer_path.rpartition(".")[0] for site in must_fire}  # by projection
+        alive = {stack for path, stack in stacks.items() if block.fired[path]}
+        silent = []
+        for path, stack in stacks.items():
+            if not block.fired[path] and (not alive or stack in alive):
+                silent.append(path)
         if silent and not (alive and drops_layers(self.model)):
+            heads = f"the heads of {silent[0]}"
+            if len(silent) > 1:
+                heads += f" and {len(silent) - 1} more"
             raise HeadsDidNotFire(
-                "no forward pass inside this block reached the heads of "
-                f"{silent[0]}{f' and {len(silent) - 1} more' * (len(silent) > 1)}, so they were not gated or "
+                f"no forward pass inside this block reached {heads}, so they were not gated or "
                 "recorded. Run the model that Heads was built on, in the thread that opened the block; if "
                 "it was compiled, call heads.install() before torch.compile"
             )
@@ -190,10 +200,10 @@ class Taps:
             if self._hooks:
                 return
             for entry in self.entries:
-                self._hooks.before(entry, self._start_of(), with_kwargs=True)
-                self._hooks.after(entry, self._end_of(), always=True)
+                self._hooks.before(entry, self._start_hook(), with_kwargs=True)
+                self._hooks.after(entry, self._end_hook(), always=True)
             for tap in self.taps:
-                self._hooks.before(tap.module, self._hook_of(tap))
+                self._hooks.before(tap.module, self._tap_hook(tap))
                 if tap.n_calls > 1:
                     self._watch(tap)
 
@@ -212,7 +222,7 @@ class Taps:
 
     def _unhook(self) -> None:
         with self._lock:
-            if self.live or self._kept:
+            if self.live or self._needs:
                 return
             for tap in self.taps:
                 tap.repetition.passes.clear()
@@ -223,48 +233,51 @@ class Taps:
     def _here(self) -> Here:
         if not hasattr(self._local, "here"):
             self._local.here = Here()
-        found: Here = self._local.here
-        return found
+        here: Here = self._local.here
+        return here
 
-    def _place(self) -> Here | None:
+    def _here_unless_compiled(self) -> Here | None:
         """`_here`; None for compiled code in a thread that never opened a block."""
-        found: Here | None = getattr(self._local, "here", None)
-        return self._here() if found is None and not torch.compiler.is_compiling() else found
+        here: Here | None = getattr(self._local, "here", None)
+        if here is None and not torch.compiler.is_compiling():
+            here = self._here()
+        return here
 
-    def _acting(self, module: nn.Module, tap: Tap, here: Here) -> tuple[Block, ...]:
+    def _acting_blocks(self, module: nn.Module, tap: Tap, here: Here) -> tuple[Block, ...]:
         """The blocks whose edits a call of `module` goes through."""
         if torch.compiler.is_compiling():
             return here.blocks
         repeating = in_backward()
         if repeating and tap.path in here.repeated:
             return here.repeated[tap.path]
-        found = opened(self)
-        if not found and module is not tap.module and vars(module).get("_is_replica"):
-            return self._shared()
-        if not found and repeating and self.live:
+        blocks = opened(self)
+        if not blocks and module is not tap.module and vars(module).get("_is_replica"):
+            return self._replica_blocks()
+        if not blocks and repeating and self.live:
             raise unknown_pass(tap.path)
-        return found
+        return blocks
 
-    def _shared(self) -> tuple[Block, ...]:
+    def _replica_blocks(self) -> tuple[Block, ...]:
         """The blocks that hold for replicas, which DataParallel runs in threads of its own."""
-        found = tuple(self.live)
-        if len({block.thread for block in found}) > 1 or not all(
-            getattr(block.edit, "alike", False) for block in found
-        ):
+        blocks = tuple(self.live)
+        alike = all(getattr(block.edit, "alike", False) for block in blocks)
+        if not alike or len({block.thread for block in blocks}) > 1:
             raise HeadwiseError(
                 "under DataParallel one thread at a time may gate a model, with gates (layers, heads) or "
-                "means: the replicas see neither whole batches nor their order. Run the model itself, or "
-                "one process per device (accelerate)"
+                "means: the replicas see neither whole batches nor their order. Run the model itself, or one "
+                "process per device (accelerate)"
             )
-        return found
+        return blocks
 
-    def _start_of(self) -> Any:
+    def _start_hook(self) -> Any:
         def start(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-            here = self._place()
+            here = self._here_unless_compiled()
             if not self._watching and not torch.compiler.is_compiling() and torch.is_grad_enabled():
                 self._watch_layers()
-            blocks = () if here is None else here.blocks if torch.compiler.is_compiling() else opened(self)
-            if here is None or kwargs is None or not blocks:
+            if here is None or kwargs is None:
+                return
+            blocks = here.blocks if torch.compiler.is_compiling() else opened(self)
+            if not blocks:
                 return
             if kwargs.get("head_mask") is not None:
                 raise HeadwiseError(
@@ -281,9 +294,9 @@ class Taps:
 
         return start
 
-    def _end_of(self) -> Any:
+    def _end_hook(self) -> Any:
         def end(module: nn.Module, args: Any, output: Any) -> None:
-            here = self._place()
+            here = self._here_unless_compiled()
             if here is not None and here.running is module:
                 here.running = None
                 blocks = () if torch.compiler.is_compiling() else opened(self)
@@ -294,17 +307,17 @@ class Taps:
 
         return end
 
-    def _hook_of(self, tap: Tap) -> Any:
+    def _tap_hook(self, tap: Tap) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
-            meeting = [(self, tap)]
+            pairs = [(self, tap)]
             if len(module._forward_pre_hooks) > 1 and not torch.compiler.is_compiling():
-                meeting = taps_on(module)
-                if meeting[0][0] is not self:
+                pairs = taps_on(module)
+                if pairs[0][0] is not self:
                     return None
             acting: list[tuple[Block, Site]] = []
-            for taps, its_tap in meeting:
-                acting += taps._acting_at(module, its_tap)
-            if len(meeting) > 1:
+            for taps, its_tap in pairs:
+                acting += taps._acting_edits(module, its_tap)
+            if len(pairs) > 1:
                 acting.sort(key=lambda pair: pair[0].number)
             if not acting:
                 return None
@@ -316,10 +329,10 @@ class Taps:
         hook.tap = self, tap  # type: ignore[attr-defined]
         return hook
 
-    def _acting_at(self, module: nn.Module, tap: Tap) -> list[tuple[Block, Site]]:
+    def _acting_edits(self, module: nn.Module, tap: Tap) -> list[tuple[Block, Site]]:
         """The blocks whose edits a call of `module` goes through, and which site it is."""
-        here = self._place()
-        blocks = () if here is None else self._acting(module, tap, here)
+        here = self._here_unless_compiled()
+        blocks = () if here is None else self._acting_blocks(module, tap, here)
         if here is None or not blocks:
             return []
         if here.running is None and not in_backward():
@@ -327,4 +340,6 @@ class Taps:
         for block in blocks:
             block.fired[tap.path] = True
         site = tap.called(here)
-        return [] if site is None else [(block, site) for block in blocks]
+        if site is None:
+            return []
+        return [(block, site) for block in blocks]
