@@ -1,4 +1,5 @@
-"""Settings of operations: declared once, as the fields of a frozen model, from which the function, the verb and the recipe come.
+"""Settings of operations: declared once, as the fields of a frozen model, from which the function, the verb
+and the recipe come.
 
     class Dissociate(Settings):
         fraction: float = option(0.3, "Fraction of all heads in each task's set (α).", gt=0, lt=1)
@@ -6,8 +7,8 @@
     @operation(Dissociate)
     def dissociate(model, tasks, settings): ...
 
-`dissociate(model, tasks, fraction=0.2)` takes the fields as keywords, with a real signature for editors and `help`; the command line
-makes an option of each (`headwise.cli.verbs`); a recipe's table is the class itself.
+`dissociate(model, tasks, fraction=0.2)` takes the fields as keywords, with a real signature for editors and
+`help`; the command line makes an option of each (`headwise.cli.verbs`); a recipe's table is the class itself.
 """
 
 import inspect
@@ -77,9 +78,9 @@ class Settings(BaseModel):
         """The settings that were given, as a recipe's table writes them."""
         return self.model_dump(mode="json", exclude_unset=True)
 
-    def part(self, other: "type[Settings]") -> dict[str, Any]:
+    def part(self, table: "type[Settings]") -> dict[str, Any]:
         """The settings that another operation has too, by name."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name in other.model_fields}
+        return {name: getattr(self, name) for name in type(self).model_fields if name in table.model_fields}
 
     def with_changes(self, **changes: Any) -> Self:
         """A copy with some settings changed.
@@ -146,7 +147,8 @@ def option(
         flag: its name on the command line, if not its own ("--tasks" of `names`).
         short, also: further names there ("-o", "--lr").
         live: an object of the running program (a tokenizer, found heads): an argument of the function alone.
-        decides: whether the result depends on it; batch sizes of evaluations, devices and progress bars do not decide.
+        decides: whether the result depends on it; batch sizes of evaluations, devices and progress bars do
+            not decide.
         bounds: of pydantic's `Field`: gt, ge, lt, le, min_length, ...
     """
     notes: Any = {"flag": flag, "short": short, "also": also, "live": live, "decides": decides and not live}
@@ -176,12 +178,13 @@ OUT: Any = option(
 
 
 class Opening(Settings):
-    """How a model that is named by a folder or a hub id is opened: part of the settings of every operation that opens one to look at it."""
+    """How a model that is named by a folder or a hub id is opened: part of the settings of every operation
+    that opens one to look at it."""
 
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
         None,
-        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; "
-        "auto on a GPU.",
+        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's "
+        "own. Default: float32; auto on a GPU.",
     )
     device: str | None = option(
         None,
@@ -207,8 +210,8 @@ class Resampling(Settings):
         level = info.data.get("level")  # None where it is wrong itself, which is said there
         if level and 0 < count < least_resamples(level):
             raise ValueError(
-                f"given {count}; intervals at {100 * level:g} % need {least_resamples(level)} resamples or more "
-                "(0: no intervals)"
+                f"given {count}; intervals at {100 * level:g} % need {least_resamples(level)} resamples or "
+                "more (0: no intervals)"
             )
         return count
 
@@ -226,11 +229,13 @@ def operation(
     settings: Callable[P, S], subjects: tuple[str, str]
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, Any, Any, Any, P], R]]: ...
 def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> Any:
-    """Makes `function(model, tasks, settings)` take the fields of `settings` as keywords: `function(model, tasks, fraction=0.2)`.
+    """Makes `function(model, tasks, settings)` take the fields of `settings` as keywords: `function(model,
+    tasks, fraction=0.2)`.
 
     Args:
         settings: the class that declares them.
-        subjects: name of a third argument before the settings, or of a third and a fourth, if the function has them.
+        subjects: name of a third argument before the settings, or of a third and a fourth, if the function
+            has them.
     """
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
@@ -254,7 +259,8 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
                 return function(*bound.args, settings=checked(settings, keywords))
 
         options = [_keyword(name, field) for name, field in settings.model_fields.items()]
-        call.__signature__ = signature.replace(parameters=[*positional, *options])  # type: ignore[attr-defined]
+        parameters = [*positional, *options]
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         call.__doc__ = _documented(function.__doc__ or "", names, settings)
         call.settings = settings  # type: ignore[attr-defined]
         return call
@@ -273,7 +279,8 @@ def _keyword(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _outside_inference() -> Any:
-    """Ends torch's inference mode, which a caller need not leave for the operations that take gradients; torch is not imported for it."""
+    """Ends torch's inference mode, which a caller need not leave for the operations that take gradients;
+    torch is not imported for it."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.is_inference_mode_enabled():
         return torch.inference_mode(False)
@@ -361,7 +368,8 @@ def _type_name(value: Any) -> str:
 
 
 def _documented(text: str, subjects: Sequence[str], settings: type[BaseModel]) -> str:
-    """The docstring with one line per setting at the end of its Args, and the usual subjects where it does not say its own."""
+    """The docstring with one line per setting at the end of its Args, and the usual subjects where it does
+    not say its own."""
     lines = []
     for name in subjects:
         if name in SUBJECTS and f" {name}: " not in text:

@@ -42,7 +42,8 @@ SECTIONS = {
         "report": "one HTML file, or figures and tables for a paper",
     },
 }
-# a verb is the function of its name in the module of its name, if not here; a group of verbs has `register(app)`
+# a verb is the function of its name in the module of its name, if not here; a group of verbs has
+# `register(app)`
 FUNCTIONS = {"app": "live.serve", "eval": "eval.evaluate"}
 
 
@@ -52,10 +53,14 @@ class Root(Group):
     sections = SECTIONS
 
 
+ABOUT = (
+    "The attention heads of Hugging Face transformers: which heads tasks need, what each head knows, how to "
+    "train with that knowledge."
+)
 app = typer.Typer(
     name="headwise",
     cls=Root,
-    help="The attention heads of Hugging Face transformers: which heads tasks need, what each head knows, how to train with that knowledge.",
+    help=ABOUT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help fits a screen; boxes do not
@@ -63,9 +68,8 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def root(debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error.")) -> None:
-    """The attention heads of Hugging Face transformers: which heads tasks need, what each head knows, how to train with that knowledge."""
     own_bars()
 
 
@@ -79,7 +83,8 @@ for _verb in chain.from_iterable(SECTIONS.values()):
 
 
 def main() -> None:
-    """Entry point: errors that a user can fix are one line and exit status 2, others status 1; a traceback comes only with --debug."""
+    """Entry point: errors that a user can fix are one line and exit status 2, others status 1; a traceback
+    comes only with --debug."""
     debug = "--debug" in sys.argv
     if not debug:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {legible(str(message))}\n"
@@ -99,6 +104,7 @@ def main() -> None:
         if debug:
             raise
         fail(
-            f"{type(error).__name__}: {error} (unexpected error; rerun with `headwise --debug …` for the traceback)",
+            f"{type(error).__name__}: {error} (unexpected error; rerun with `headwise --debug …` for the "
+            "traceback)",
             status=1,
         )

@@ -45,7 +45,8 @@ Jobs = Annotated[
     typer.Option(
         "--jobs",
         min=0,
-        help="Number of cells (single computations) to run in parallel; 0: all in this process; default: by GPUs, cores and memory.",
+        help="Number of cells (single computations) to run in parallel; 0: all in this process; "
+        "default: by GPUs, cores and memory.",
     ),
 ]
 Out = Annotated[
@@ -58,13 +59,15 @@ Sets = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Override a key of the recipe: --set training.epochs=1; paths are relative to the current folder.",
+        help="Override a key of the recipe: --set training.epochs=1; paths are relative to the current "
+        "folder.",
     ),
 ]
 
 
 def of_model(help: str) -> Any:
-    """The option that names the model, with what a verb takes as one; a folder that is not there is said at once."""
+    """The option that names the model, with what a verb takes as one; a folder that is not there is said at
+    once."""
     return typer.Option("--model", "-m", help=help, callback=_check_model)
 
 
@@ -75,10 +78,11 @@ def _check_model(model: str | list[str] | None) -> str | list[str] | None:
 
 
 class Verb(TyperCommand):
-    """A command whose list options take several values in a row: `--shots 4 16 32` as well as `--shots 4 --shots 16`.
+    """A command whose list options take several values in a row: `--shots 4 16 32` as well as `--shots 4
+        --shots 16`.
 
-    A paragraph of its help that starts with `headwise` is an example, and keeps its lines. Give it to a verb with
-    `app.command("name", cls=Verb)`.
+    A paragraph of its help that starts with `headwise` is an example, and keeps its lines. Give it to a verb
+    with `app.command("name", cls=Verb)`.
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -87,11 +91,13 @@ class Verb(TyperCommand):
             with _one_line():
                 return super().parse_args(ctx, spread_lists(self.params, args))
         except BaseException:
-            ctx.close()  # nothing enters a context whose options are wrong, so nothing else would end what began with it
+            # nothing enters a context whose options are wrong, so nothing else would end what began with it
+            ctx.close()
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs it; a full disk that nothing nearer has reported becomes a `NoSpace` of the file's folder, else of what the verb writes to."""
+        """Runs it; a full disk that nothing nearer has reported becomes a `NoSpace` of the file's folder,
+        else of what the verb writes to."""
         try:
             return super().invoke(ctx)
         except NoSpace:
@@ -112,7 +118,8 @@ class Verb(TyperCommand):
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """A value that an option does not take is one line, as an operation's own settings say it; missing options show the usage too."""
+    """A value that an option does not take is one line, as an operation's own settings say it; missing
+    options show the usage too."""
     try:
         yield
     except typer.BadParameter as error:
@@ -143,7 +150,8 @@ class Resumable(Verb):
 
 
 class Group(TyperGroup):
-    """Commands under headings, with examples that keep their lines; `sections` is heading → command → what it does."""
+    """Commands under headings, with examples that keep their lines; `sections` is heading → command → what it
+    does."""
 
     sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
@@ -164,7 +172,8 @@ class Group(TyperGroup):
 
 
 def _examples(text: str) -> str:
-    """Paragraphs that start with `headwise` as commands to copy: their lines stay, long ones continue after a backslash."""
+    """Paragraphs that start with `headwise` as commands to copy: their lines stay, long ones continue after a
+    backslash."""
     paragraphs = text.split("\n\n")
     for index, paragraph in enumerate(paragraphs):
         if paragraph.startswith("headwise "):
@@ -186,7 +195,8 @@ _output: int | None = None  # standard output, while everything else that is pri
 
 
 def keep_output() -> None:
-    """From now on only `emit` writes to standard output: what libraries and their processes print goes to standard error."""
+    """From now on only `emit` writes to standard output: what libraries and their processes print goes to
+    standard error."""
     global _output
     if _output is None:
         sys.stdout.flush()
@@ -230,7 +240,8 @@ def check_drawing() -> None:
 
 
 def show(section: Section, as_json: bool, out: Path | None = None, **written: Any) -> None:
-    """Prints what is said of a result, as text or as JSON, and where its files are; `written` is for machines alone."""
+    """Prints what is said of a result, as text or as JSON, and where its files are; `written` is for machines
+    alone."""
     if emit({**section.to_dict(), "out": str(out) if out else None, **written}, as_json):
         return
     typer.echo(section)

@@ -37,7 +37,8 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Two findings and a report in about two minutes on two cores: the heads a language model copies with, and the heads each task needs.
+    """Two findings and a report in about two minutes on two cores: the heads a language model copies with,
+        and the heads each task needs.
 
     headwise demo --out runs/demo
     """
@@ -78,13 +79,12 @@ def lesion_section(heads: "hw.Heads") -> Section:
         with heads.silenced(hw.HeadSet((layer, head) for head in range(site.n_heads))):
             cosines[f"layer {layer} silenced"] = _cosines(heads)
     table = pd.DataFrame({"sentences": [" / ".join(pair) for pair in SENTENCES], **cosines})
-    alike = cosines["intact"][0]
-    finding = f"Intact, the model gives two sentences of one meaning a cosine of {alike:.2f}, two unrelated ones {cosines['intact'][-1]:.2f}."
-    return Section(
-        "One layer's heads silenced",
-        [finding],
-        [Table("cosines", "Cosine of two sentences", table, "No weights changed.")],
+    finding = (
+        f"Intact, the model gives two sentences of one meaning a cosine of {cosines['intact'][0]:.2f}, two "
+        f"unrelated ones {cosines['intact'][-1]:.2f}."
     )
+    cosine_table = Table("cosines", "Cosine of two sentences", table, "No weights changed.")
+    return Section("One layer's heads silenced", [finding], [cosine_table])
 
 
 def _cosines(heads: "hw.Heads") -> list[float]:

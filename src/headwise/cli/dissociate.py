@@ -17,7 +17,8 @@ def dissociate(
     figures: Figures = True,
     as_json: Json = False,
 ) -> None:
-    """Silences each task's most important heads and measures what every task loses: dissociation score D, verdicts, tests.
+    """Silences each task's most important heads and measures what every task loses: dissociation score D,
+        verdicts, tests.
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """

@@ -15,8 +15,10 @@ def evaluate(
     tasks: Annotated[list[str], typer.Option("--tasks", help="Tasks of lm-evaluation-harness.")],
     as_json: Json = False,
 ) -> None:
-    """Runs lm-evaluation-harness on a changed model and on the intact one: paired differences, with intervals over examples.
+    """Runs lm-evaluation-harness on a changed model and on the intact one: paired differences, with intervals
+    over examples.
 
-    headwise eval --model gpt2 --silence heads.json --tasks blimp hellaswag --limit 200 --out runs/gpt2-silenced
+    headwise eval --model gpt2 --silence heads.json --tasks blimp hellaswag --limit 200 --out
+    runs/gpt2-silenced
     """
     show(harness.run_harness(model, tasks, **settings.given()).section(), as_json, settings.out)

@@ -5,14 +5,17 @@ from typing import Any
 
 
 def spread_lists(params: Sequence[Any], args: Sequence[str], commands: Collection[str] = ()) -> list[str]:
-    """Arguments in which every value of a list option has the option before it: `--shots 4 16` is `--shots 4 --shots 16`.
+    """Arguments in which every value of a list option has the option before it: `--shots 4 16` is `--shots 4
+        --shots 16`.
 
-    A last word that the command needs for itself is no value of a list: in `--set epochs=2 recipe.toml` the recipe is the recipe.
+    A last word that the command needs for itself is no value of a list: in `--set epochs=2 recipe.toml` the
+        recipe is the recipe.
 
     Args:
         params: the options of the command.
         args: as they were typed.
-        commands: the names of commands within this one; from the first of them on the words belong to that command.
+        commands: the names of commands within this one; from the first of them on the words belong to that
+            command.
     """
     list_options: set[str] = set()
     switches: set[str] = set()

@@ -22,7 +22,8 @@ def probe(
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Jo & Myaeng 2020).
+    """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Jo &
+    Myaeng 2020).
 
     headwise probe --model bert-base-uncased --source senteval --data DIR --out runs/probe
     """

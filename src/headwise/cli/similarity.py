@@ -27,7 +27,8 @@ def similarity(
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
-    """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Li et al. 2023, Figs. 3, 5-7).
+    """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Li et al. 2023, Figs.
+    3, 5-7).
 
     headwise similarity --models runs/single --multitask runs/five --dissociation runs/five-dissociation
     """

@@ -14,9 +14,11 @@ def steer(
     model: Annotated[str, of_model("A left-to-right language model: a folder, hub id or GGUF file.")],
     as_json: Json = False,
 ) -> None:
-    """Finds the heads that tell statements apart and steers them: a table of strength against effect, and a steered model.
+    """Finds the heads that tell statements apart and steers them: a table of strength against effect, and a
+        steered model.
 
-    headwise steer --model gpt2 --tasks-file truth.toml --tasks statements pairs --target true --out runs/truth
+    headwise steer --model gpt2 --tasks-file truth.toml --tasks statements pairs --target true --out
+    runs/truth
     """
     result = steering.steer(model, source.find(), **settings.given() | {"quiet": settings.quiet or as_json})
     show(result.section(), as_json, settings.out)

@@ -1,4 +1,5 @@
-"""Verbs made from settings: an option for every field, with the help, default and bounds that the operation declares."""
+"""Verbs made from settings: an option for every field, with the help, default and bounds that the operation
+declares."""
 
 import inspect
 from collections.abc import Callable
@@ -21,8 +22,8 @@ SIMPLE = (str, int, float, bool, Path)
 def verb(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Adds `function` to the command line; what it leaves in an `out` of its own can be resumed.
 
-    Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as annotated, and stand
-    for the field of the same name, if there is one.
+    Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as
+    annotated, and stand for the field of the same name, if there is one.
     """
     resumable = "out" in inspect.signature(function).parameters
     app.command(name, cls=Resumable if resumable else Verb)(with_options(function))
@@ -112,7 +113,8 @@ def _checked(table: type[Settings], values: dict[str, Any]) -> Any:
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    """The parameter from which typer makes the option of a field; None stands for an option that was not typed."""
+    """The parameter from which typer makes the option of a field; None stands for an option that was not
+    typed."""
     kind, several = _option_type(field.annotation)
     required = field.is_required()
     default = None if required else field.get_default(call_default_factory=True)

@@ -10,7 +10,7 @@ def of_saved(record: Mapping[str, Any]) -> str:
     """Of what `.save()` or --out wrote, by its manifest."""
     if record["kind"] == "induction":
         return record.get("command") or "headwise demo"
-    made = {
+    functions = {
         "dissociation": "dissociate",
         "evaluation": "evaluate",
         "harness-evaluation": "harness.run_harness",
@@ -19,21 +19,21 @@ def of_saved(record: Mapping[str, Any]) -> str:
         "roles": "roles",
         "steering": "steer",
     }
-    call = f"headwise.{made[record['kind']]}"
+    call = f"headwise.{functions[record['kind']]}"
     return record.get("command") or _from_python(call)
 
 
 def of_study(record: Mapping[str, Any], folder: Path) -> str:
-    """Of a study: the command that began it; a run that Python began keeps its recipe, which a command can run."""
+    """Of a study: the command that began it; a run that Python began keeps its recipe, which a command can
+    run."""
     stored = shlex.join(["headwise", "study", "run", str(folder), "--out", f"{folder}-again"])
     return record.get("command") or stored
 
 
 def of_trainings(descriptions: Sequence[Mapping[str, Any]]) -> str:
     """Of trainings, which several commands may have made, one a line."""
-    return "\n".join(
-        dict.fromkeys(one.get("command") or _from_python("headwise.train") for one in descriptions)
-    )
+    commands = [training.get("command") or _from_python("headwise.train") for training in descriptions]
+    return "\n".join(dict.fromkeys(commands))
 
 
 def _from_python(call: str) -> str:

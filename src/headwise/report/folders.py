@@ -1,8 +1,9 @@
 """From folders to sections: finds out what kind of study each folder holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from headwise._base.parsing import reading
 from headwise.engine import Run, study_of
@@ -34,44 +35,41 @@ def read(folders: Sequence[str | Path]) -> list[Section]:
     Raises:
         HeadwiseError: a folder does not exist, or holds no results.
     """
-    found = []
+    sections = []
     for folder in folders:
         with reading(folder, "results of headwise"):
-            found += sections_of(Path(folder))
-    return found
+            sections += sections_of(Path(folder))
+    return sections
 
 
 def sections_of(folder: Path) -> list[Section]:
     """The sections of one folder: a saved result, a study's run, trainings, or a folder of these."""
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
+        problem = "is not a folder" if folder.exists() else "does not exist"
         raise HeadwiseError(
-            f"{folder.absolute()} {what}: give the folder of a run, or one that `.save()` wrote"
+            f"{folder.absolute()} {problem}: give the folder of a run, or one that `.save()` wrote"
         )
-    record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
-    kind = record.get("kind", "")
-    if kind in SAVED:
-        around = {"folder": str(folder), "headwise": record["headwise"]}
-        section = load(folder).section().called(folder.name)
-        return [replace(section, reproduce=again.of_saved(record), provenance=around)]
-    if kind == "study":
-        return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
+    if (folder / manifest.NAME).is_file():
+        record = manifest.read(folder)
+        if record["kind"] in SAVED:
+            section = load(folder).section().called(folder.name)
+            return [replace(section, reproduce=again.of_saved(record), provenance=_origin(folder, record))]
+        if record["kind"] == "study":
+            reproduce = again.of_study(record, folder)
+            return [replace(section, reproduce=reproduce) for section in _of_study(folder)]
     trained = sorted(
         path.parent
         for path in folder.rglob(TRAINING_FILE)
         if path.parent == folder or not part_of_single(path.parent)
     )
     if trained:
-        found = [TrainingResult.load(path) for path in trained]
-        reproduce = again.of_trainings([one.description for one in found])
-        return [replace(section_of(found).called(folder.name), reproduce=reproduce)]
-    inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
-    sections = [
-        section
-        for one in inner
-        if manifest.read(one)["kind"] in (*SAVED, "study")
-        for section in sections_of(one)
-    ]
+        trainings = [TrainingResult.load(path) for path in trained]
+        reproduce = again.of_trainings([training.description for training in trainings])
+        return [replace(section_of(trainings).called(folder.name), reproduce=reproduce)]
+    sections: list[Section] = []
+    for path in sorted(folder.glob(f"*/{manifest.NAME}")):
+        if manifest.read(path.parent)["kind"] in (*SAVED, "study"):
+            sections += sections_of(path.parent)
     if not sections:
         raise HeadwiseError(
             f"{folder} holds no results of headwise; give the folder of a run, or one that `.save()` wrote"
@@ -79,42 +77,47 @@ def sections_of(folder: Path) -> list[Section]:
     return sections
 
 
+def _origin(folder: Path, record: Mapping[str, Any]) -> dict[str, str]:
+    """Where a result is, and the version that computed it."""
+    return {"folder": str(folder), "headwise": record["headwise"]}
+
+
 def _of_study(folder: Path) -> list[Section]:
     run: Run = load(folder)
     if not run.files:
         raise HeadwiseError(f"{folder} has no finished cells yet: see headwise study show {folder}")
+    dissociations = _dissociations(run)
+    sections: list[Section] = []
     study = study_of(run.recipe["kind"])
-    found: list[Section] = []
     if study is not None and study.section is not None:
-        shown = run.section().called(folder.name)
+        section = run.section().called(folder.name)
         done = [cell["state"] == "done" for cell in run.cells()]
         if not all(done):
-            part = f"Unfinished: {sum(done)} of {len(done)} cells are done; the rest is not shown."
-            shown = replace(shown, findings=[part, *shown.findings])
-        found.append(shown)
-    inside = [
-        (task, file.parent)
-        for task, result in run.results()
-        for file in sorted(result.folder.rglob(manifest.NAME))
-        if manifest.read(file.parent)["kind"] == "dissociation"
-    ]
-    if found and len(inside) > WHOLE:
-        more = f" The tables hold all {len(inside)} dissociations; the first {WHOLE} are shown whole in the sections that follow."
-        found[0] = replace(found[0], methods=found[0].methods + more)
-    varied = {
-        name
-        for task, _ in inside
-        for name, value in task["coords"].items()
-        if value != inside[0][0]["coords"].get(name)
-    }
-    for task, inner in inside[:WHOLE]:  # a grid of hundreds would drown the tables
-        place = ", ".join(
-            (folder.name, *(f"{name} {value}" for name, value in task["coords"].items() if name in varied))
-        )
-        shown = load(inner).section().called(place)
-        found.append(
-            replace(shown, provenance={"folder": str(inner), "headwise": manifest.read(inner)["headwise"]})
-        )
-    if not found:
-        return [run.section()]  # says that there is none
-    return found
+            progress = f"Unfinished: {sum(done)} of {len(done)} cells are done; the rest is not shown."
+            section = replace(section, findings=[progress, *section.findings])
+        if len(dissociations) > WHOLE:
+            note = (
+                f" The tables hold all {len(dissociations)} dissociations; the first {WHOLE} are shown whole "
+                "in the sections that follow."
+            )
+            section = replace(section, methods=section.methods + note)
+        sections.append(section)
+    varied: set[str] = set()
+    for coords, _ in dissociations:
+        first = dissociations[0][0]
+        varied |= {name for name, value in coords.items() if value != first.get(name)}
+    for coords, inner in dissociations[:WHOLE]:  # a grid of hundreds would drown the tables
+        title = [folder.name, *(f"{name} {value}" for name, value in coords.items() if name in varied)]
+        section = load(inner).section().called(", ".join(title))
+        sections.append(replace(section, provenance=_origin(inner, manifest.read(inner))))
+    return sections or [run.section()]  # which says that there is none
+
+
+def _dissociations(run: Run) -> list[tuple[dict[str, Any], Path]]:
+    """The coordinates and the folder of every dissociation that a study's cells hold."""
+    dissociations = []
+    for task, result in run.results():
+        for file in sorted(result.folder.rglob(manifest.NAME)):
+            if manifest.read(file.parent)["kind"] == "dissociation":
+                dissociations.append((task["coords"], file.parent))
+    return dissociations

@@ -1,10 +1,13 @@
-"""One self-contained HTML file from sections: figures, data, style and script inside, nothing from outside."""
+"""One self-contained HTML file from sections: figures, data, style and script inside, nothing from
+outside."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headwise import __version__
 from headwise._base.places import model_label
@@ -12,7 +15,12 @@ from headwise.errors import MissingExtra
 from headwise.figures import svg
 from headwise.sections import Chart, HeadMaps, Section, Table, shown_columns, shown_rows
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 HERE = Path(__file__).parent
+# fields of a section that the template takes as they are
+FIELDS = ("title", "findings", "notes", "methods", "reproduce")
 
 
 def render(sections: Sequence[Section], title: str) -> str:
@@ -28,18 +36,15 @@ def render(sections: Sequence[Section], title: str) -> str:
         raise MissingExtra(error.name or "jinja2", "report") from error
     maps: list[dict[str, Any]] = []
     shown = []
-    for place, section in enumerate(sections, 1):
-        blocks = [
-            _block(block, f"figure-{place}-{number}", maps) for number, block in enumerate(section.blocks, 1)
-        ]
-        pairs = {"settings": _pairs(section.settings), "provenance": _pairs(section.provenance)}
-        fields = ("title", "findings", "notes", "methods", "reproduce")
-        lead = (
-            1 if blocks and blocks[0]["kind"] != "table" else 0
-        )  # the figure that is shown with the headline
-        shown.append(
-            {"blocks": blocks, "lead": lead, **pairs, **{name: getattr(section, name) for name in fields}}
-        )
+    for number, section in enumerate(sections, 1):
+        blocks = []
+        for figure, block in enumerate(section.blocks, 1):
+            blocks.append(_block(block, f"figure-{number}-{figure}", maps))
+        fields = {name: getattr(section, name) for name in FIELDS}
+        fields["blocks"] = blocks
+        fields["lead"] = int(bool(blocks) and blocks[0]["kind"] != "table")  # shown with the headline
+        fields["settings"], fields["provenance"] = _pairs(section.settings), _pairs(section.provenance)
+        shown.append(fields)
     page = Environment(autoescape=True, trim_blocks=True).from_string(
         (HERE / "page.html").read_text(encoding="utf-8")
     )
@@ -54,69 +59,69 @@ def render(sections: Sequence[Section], title: str) -> str:
 
 
 def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]]) -> dict[str, Any]:
+    """A block as the page's template takes it; the values of head maps go into `maps`, for the page's
+    script."""
     common = {"title": block.title, "caption": block.caption}
     if isinstance(block, Chart):
         return {"kind": "chart", "svg": svg(block.draw(), name), **common}
     if isinstance(block, HeadMaps):
         values = block.values.transpose("task", "layer", "head")
-        maps.append(
-            {
-                "id": f"map-{len(maps)}",
-                "title": block.title,
-                "measure": block.measure,
-                "tasks": [str(task) for task in values["task"].values],
-                "values": [[[_short(v) for v in row] for row in task] for task in values.to_numpy()],
-                "effect": block.effect,
-                "effects": {
-                    task: [[e.lesion, *(_short(v) for v in (e.value, e.low, e.high))] for e in effects]
-                    for task, effects in block.effects.items()
-                },
-                "chosen": {
-                    task: [f"{layer}.{head}" for layer, head in heads] for task, heads in block.chosen.items()
-                },
-            }
-        )
-        return {
-            "kind": "maps",
-            "id": maps[-1]["id"],
-            "measure": block.measure,
-            "single": values.sizes["task"] == 1,
-            **common,
-        }
-    shown = shown_columns(block)
-    words = [place for place, column in enumerate(shown) if column.words]
+        maps.append(_map(block, values, f"map-{len(maps)}"))
+        single = values.sizes["task"] == 1
+        return {"kind": "maps", "id": maps[-1]["id"], "measure": block.measure, "single": single, **common}
+    columns = shown_columns(block)
     return {
         "kind": "table",
-        "columns": [column.heading for column in shown],
-        "rows": shown_rows(shown),
-        "words": words,
+        "columns": [column.heading for column in columns],
+        "rows": shown_rows(columns),
+        "words": [index for index, column in enumerate(columns) if column.words],
         **common,
     }
 
 
-def _short(value: Any) -> float | None:
-    return float(f"{float(value):.5g}") if math.isfinite(value) else None
+def _map(block: HeadMaps, values: "xr.DataArray", identifier: str) -> dict[str, Any]:
+    """Head maps as the page's script reads them."""
+    effects: dict[str, list[Any]] = {}
+    for task, lesions in block.effects.items():
+        effects[task] = [
+            [effect.lesion, *_short([effect.value, effect.low, effect.high])] for effect in lesions
+        ]
+    chosen = {}
+    for task, heads in block.chosen.items():
+        chosen[task] = [f"{layer}.{head}" for layer, head in heads]
+    return {
+        "id": identifier,
+        "title": block.title,
+        "measure": block.measure,
+        "tasks": [str(task) for task in values["task"].values],
+        "values": _short(values.to_numpy()),
+        "effect": block.effect,
+        "effects": effects,
+        "chosen": chosen,
+    }
+
+
+def _short(values: Any) -> Any:
+    """Nested sequences of numbers with five digits each, None for those that are not finite."""
+    if np.ndim(values):
+        return [_short(value) for value in values]
+    return float(f"{float(values):.5g}") if math.isfinite(values) else None
 
 
 def _json(value: Any) -> str:
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     # "<" cannot end the script element early when it is written as an escape
-    return (
-        json.dumps(value, separators=(",", ":"), allow_nan=False)
-        .replace("<", "\\u003c")
-        .replace("&", "\\u0026")
-    )
+    return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    """The names and values of nested tables, one below the other."""
+    pairs: list[tuple[str, str]] = []
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found += _pairs(value, f"{prefix}{key}.")
+            pairs += _pairs(value, f"{prefix}{key}.")
+        elif key == "model" or prefix == "models.":
+            pairs.append((f"{prefix}{key}", model_label(str(value))))
         else:
-            found.append(
-                (
-                    f"{prefix}{key}",
-                    model_label(str(value)) if key == "model" or prefix == "models." else str(value),
-                )
-            )
-    return found
+            pairs.append((f"{prefix}{key}", str(value)))
+    return pairs

@@ -30,24 +30,30 @@ def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = Tru
     folder = make_folder(folder)
     files: list[Path] = []
     for number, section in enumerate(sections, 1):
-        before = f"{number}-" if len(sections) > 1 else ""
+        prefix = f"{number}-" if len(sections) > 1 else ""
         for figure in section.figures:
-            files += save_figure(figure.draw(), folder / file_name(before + figure.name))
-        for table in section.tables if tables else ():
-            name = file_name(before + table.name)
-            write_bytes(folder / f"{name}.tex", latex(table).encode())
-            write_bytes(folder / f"{name}.csv", csv_text(table.frame).encode())
-            files += [folder / f"{name}.tex", folder / f"{name}.csv"]
+            files += save_figure(figure.draw(), folder / file_name(prefix + figure.name))
+        if tables:
+            for table in section.tables:
+                files += _write_table(table, folder / file_name(prefix + table.name))
     return files
+
+
+def _write_table(table: Table, path: Path) -> list[Path]:
+    """Writes a table as LaTeX and CSV, under a path without ending."""
+    tex, csv = Path(f"{path}.tex"), Path(f"{path}.csv")
+    write_bytes(tex, latex(table).encode())
+    write_bytes(csv, csv_text(table.frame).encode())
+    return [tex, csv]
 
 
 def latex(table: Table) -> str:
     """A booktabs table."""
-    shown = shown_columns(table)
-    align = "".join("l" if column.words else "r" for column in shown)
+    columns = shown_columns(table)
+    align = "".join("rl"[column.words] for column in columns)
     lines = [rf"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-    lines += [" & ".join(escaped(column.heading) for column in shown) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(escaped, cells)) + r" \\" for cells in shown_rows(shown)]
+    lines += [" & ".join(escaped(column.heading) for column in columns) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(escaped, cells)) + r" \\" for cells in shown_rows(columns)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

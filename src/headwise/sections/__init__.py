@@ -1,4 +1,5 @@
-"""One description of a result: its section, with title, finding, tables, figures and notes; terminals and notebooks render it here."""
+"""One description of a result: its section, with title, finding, tables, figures and notes; terminals and
+notebooks render it here."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,5 @@
-"""The cells of a table as text: the one rule for decimals, and what is left out or put together where people read."""
+"""The cells of a table as text: the one rule for decimals, and what is left out or put together where people
+read."""
 
 import math
 from collections.abc import Iterable
@@ -17,7 +18,8 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `name` is its file name among those for papers; one of `detail` is left out where room is short, in a terminal."""
+    """A table. `name` is its file name among those for papers; one of `detail` is left out where room is
+    short, in a terminal."""
 
     name: str
     title: str
@@ -36,7 +38,8 @@ class Column:
 
 
 def shown_columns(table: Table) -> list[Column]:
-    """A table as people read it: metrics by their names, the two ends of an interval as one column, columns that say nothing left out."""
+    """A table as people read it: metrics by their names, the two ends of an interval as one column, columns
+    that say nothing left out."""
     frame = table.frame
     if "metric" in frame:
         frame = frame.assign(metric=frame["metric"].map(tasks.metric_label))
@@ -72,7 +75,8 @@ def _interval(low: Column, high: Column, stem: str) -> Column:
 
 
 def decimals(values: Iterable[Any]) -> int:
-    """Decimals of a column: as many as show three digits of its largest value, at least one and at most four."""
+    """Decimals of a column: as many as show three digits of its largest value, at least one and at most
+    four."""
     sizes = [
         abs(float(value)) for value in values if isinstance(value, Real) and not isinstance(value, Integral)
     ]
@@ -83,7 +87,8 @@ def decimals(values: Iterable[Any]) -> int:
 
 
 def cell(value: Any, digits: int) -> str:
-    """One cell: numbers with `digits` decimals, those that would vanish with as many as they need; a dash for a missing number."""
+    """One cell: numbers with `digits` decimals, those that would vanish with as many as they need; a dash for
+    a missing number."""
     if value is None:
         return NOTHING
     if isinstance(value, Real) and not isinstance(value, Integral):

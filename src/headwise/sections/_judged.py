@@ -7,7 +7,8 @@ from headwise import tasks
 
 
 def judged_by(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
-    """By which metrics tasks were judged, and where their texts were cut: "Metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens."."""
+    """By which metrics tasks were judged, and where their texts were cut: "Metric: sst2 accuracy, mrpc F1;
+    texts cut at 128 tokens."."""
     labels = {task: tasks.metric_label(metric) for task, metric in metrics.items()}
     if len(labels) > 1 and len(set(labels.values())) == 1:
         metric = next(iter(labels.values()))
@@ -21,8 +22,8 @@ def judged_by(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
 
 
 def intact_note(facts: Mapping[Hashable, Any]) -> str:
-    """How good the intact model is on what was scored, by the attributes of scores: "Intact model: sst2 91.2 %, mrpc 68.4 % (at chance).";
-    empty for scores that do not say it."""
+    """How good the intact model is on what was scored, by the attributes of scores: "Intact model: sst2 91.2
+    %, mrpc 68.4 % (at chance)."; empty for scores that do not say it."""
     scores = []
     for name, performance in facts.get("performance", {}).items():
         metric = facts["metrics"][name]

@@ -1,4 +1,5 @@
-"""What is said of a result: one title, one finding, figures, tables and notes. Knows neither pages nor files."""
+"""What is said of a result: one title, one finding, figures, tables and notes. Knows neither pages nor
+files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +39,8 @@ class Effect:
 class HeadMaps:
     """One value per task and head, to be explored: (task, layer, head), NaN where a layer has no such head.
 
-    `chosen` marks each task's selected heads, (layer, head) pairs; `measure` says what the values are. `effects` are shown beside each
-    task's map, and `effect` says what they are percent of.
+    `chosen` marks each task's selected heads, (layer, head) pairs; `measure` says what the values are.
+    `effects` are shown beside each task's map, and `effect` says what they are percent of.
     """
 
     name: str
@@ -65,7 +66,8 @@ class Section:
 
     Attributes:
         title: a line.
-        findings: plain sentences with numbers and intervals. The first one is the finding; the others say it task by task.
+        findings: plain sentences with numbers and intervals. The first one is the finding; the others say it
+            task by task.
         blocks: figures and tables in order; a figure that comes first is shown with the finding.
         methods: how it was done, for the methods paragraph.
         settings, provenance: as tables at the end; of a study's section the report fills them in.

@@ -1,4 +1,5 @@
-"""A section as text: paragraphs and tables that fit the width of a terminal, 80 columns where there is none."""
+"""A section as text: paragraphs and tables that fit the width of a terminal, 80 columns where there is
+none."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -38,7 +39,8 @@ def _underlined(title: str) -> str:
 
 
 def paragraph(sentence: str, width: int, prefix: str = "") -> str:
-    """A sentence in lines of `width`; after the first one, which begins with the prefix, they are indented below it."""
+    """A sentence in lines of `width`; after the first one, which begins with the prefix, they are indented
+    below it."""
     lines = wrap(
         legible(sentence),
         min(width, PARAGRAPH),
@@ -52,8 +54,8 @@ def paragraph(sentence: str, width: int, prefix: str = "") -> str:
 def table_text(table: Table, width: int) -> str:
     """A table with its title and caption.
 
-    Where it is too wide, headings and columns of words are wrapped; where that is not enough, the columns that have no room continue below,
-    beside the first ones, which name the rows.
+    Where it is too wide, headings and columns of words are wrapped; where that is not enough, the columns
+    that have no room continue below, beside the first ones, which name the rows.
     """
     columns = []
     for column in shown_columns(table):
