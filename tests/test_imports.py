@@ -64,7 +64,7 @@ INSIDE_FUNCTIONS = {
     "behaviour": 1,
 }
 # registries: what is opened or run by name lies above the room that knows the names
-REGISTRIES = {"store/_loading.py", "engine/_steps.py", "tasks/_kinds.py", "tasks/_toml.py"}
+REGISTRIES = {"store/_loading.py", "engine/_steps.py", "tasks/_kinds.py", "tasks/_names.py"}
 
 
 def rooms_imported(file: Path) -> set[str]:

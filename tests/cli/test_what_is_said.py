@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headwise._base.least import EXPLAINED
 from headwise.cli import app
 from headwise.report import read
-from headwise.tasks._chance import CHANCE_MEANING
+from headwise.tasks._metrics import CHANCE_MEANING
 from words import initial_tokenizer
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--max-length", "9", "--size", "64"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.tasks import Task
-from headwise.tasks._toml import read_toml
+from headwise.tasks._names import read_toml
 from headwise.tasks.readers import read_sentences
 
 DEEP = 100_000

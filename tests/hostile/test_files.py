@@ -10,9 +10,9 @@ from headwise._base.parsing import one_line, reading
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, find_tasks
 from headwise.tasks._classes import find_classes
+from headwise.tasks._names import task_from_table
 from headwise.tasks._sources import Raw
 from headwise.tasks._tables import read_table
-from headwise.tasks._toml import task_of
 from headwise.tasks.readers import read_sentences
 
 
@@ -84,7 +84,7 @@ def test_a_library_that_quotes_half_a_character_still_makes_a_line_that_can_be_p
 def test_nothing_stands_for_a_default_only_where_there_is_none() -> None:
     rows = {"train": [("a", "x"), ("b", "y")]}
     assert Task("t", data=rows, label=None, kind=None, classes=None).classes == ("x", "y")
-    assert task_of("t", {"path": "a.csv", "text": None, "seed": None}).text == ("text",)
+    assert task_from_table("t", {"path": "a.csv", "text": None, "seed": None}).text == ("text",)
     for setting in ("text", "fractions", "seed", "skip_bad"):
         with pytest.raises(HeadwiseError, match=f"{setting} is None; expected"):
             Task("t", data=rows, **{setting: None})

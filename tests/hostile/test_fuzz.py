@@ -36,7 +36,7 @@ from headwise.scoring._files import load_scores
 from headwise.store import _manifest as manifest
 from headwise.studies import STUDIES
 from headwise.tasks import Task, structured
-from headwise.tasks._toml import read_toml as read_tasks
+from headwise.tasks._names import read_toml as read_tasks
 from headwise.tasks.readers import read_sentences
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
@@ -105,7 +105,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 def test_task_settings_of_any_values(tmp_path: Path) -> None:
-    from headwise.tasks._toml import task_of
+    from headwise.tasks._names import task_from_table
 
     (tmp_path / "a.csv").write_bytes(FILES["csv"][1])
     toml = b'[a]\npath = "a.csv"\ntext = "text"\nseed = 1\nfractions = {train = 0.5, validation = 0.5}\n[b]\ngrammar = "tense"\nsize = 64\n'
@@ -113,7 +113,7 @@ def test_task_settings_of_any_values(tmp_path: Path) -> None:
     def table(value: Any) -> None:
         for name, one in value.items() if isinstance(value, dict) else ():
             if isinstance(one, dict):
-                all_of(task_of(name, one, tmp_path))
+                all_of(task_from_table(name, one, tmp_path))
 
     def text(content: bytes) -> None:
         if re.search(

@@ -331,8 +331,10 @@ def test_structured_classes_are_known_by_name(treebank_tasks: list[Task], number
     for rows in examples.labels:
         other = rows.copy()
         for row in other:
-            row[kind.place] = (
-                classes.index(task.classes[row[kind.place]]) if row[kind.place] >= 0 else row[kind.place]
+            row[kind.class_column] = (
+                classes.index(task.classes[row[kind.class_column]])
+                if row[kind.class_column] >= 0
+                else row[kind.class_column]
             )
         labels.append(other)
     turned = Examples(examples.texts, labels, task.kind, classes, examples.sentences)

@@ -101,8 +101,8 @@ SENTENCE = Sentence(("``", "time", "gives", "up", "go", ".", "''"), tree=TREE)
 
 def test_binary_tree_is_binary_and_keeps_every_constituent() -> None:
     rows = kinds.rows(SENTENCE, "constituents", "tree")
-    names = kinds.class_names([rows], "constituents")
-    gold = kinds.to_array(rows, "constituents", {name: i for i, name in enumerate(names)})
+    names = kinds.class_names((row[2] for row in rows if row[2]), "constituents")
+    gold = kinds.to_array(rows, "constituents", {None: -1} | {name: i for i, name in enumerate(names)})
     spans = binary_spans(np.concatenate([np.insert(gold, 0, 0, axis=1), [[1, 0, 1, 2]]]), [7, 1, 4])
     assert np.bincount(spans[:, 0]).tolist() == [13, 1, 7]
     named = {(s, e): names[c - 1] for b, s, e, c in spans.tolist() if c and b == 0}
@@ -135,8 +135,8 @@ def slow_evalb(tree: Tree) -> Counter[tuple[str, int, int]]:
 
 def test_brackets_equal_slow_evalb() -> None:
     rows = kinds.rows(SENTENCE, "constituents", "tree")
-    names = [*kinds.class_names([rows], "constituents"), "ADVP", "X"]
-    number = {name: i for i, name in enumerate(names)}
+    names = [*kinds.class_names((row[2] for row in rows if row[2]), "constituents"), "ADVP", "X"]
+    number = {None: -1} | {name: i for i, name in enumerate(names)}
     gold = kinds.to_array(rows, "constituents", number)
     chains = unary_chains(names)
     # a prediction with S closed before the punctuation, ADVP for PRT, the chain cut to VP, and a bracket over punctuation alone

@@ -26,8 +26,8 @@ def slow(encoded: Encoded, chosen: list[int]) -> tuple[list[list[int]], list[lis
     for r in rows:
         row = encoded.ids[encoded.starts[r] : encoded.starts[r + 1]].tolist()
         pads = width - len(row)
-        ids.append([encoded.pad] * pads + row if encoded.left else row + [encoded.pad] * pads)
-        mask.append([0] * pads + [1] * len(row) if encoded.left else [1] * len(row) + [0] * pads)
+        ids.append([encoded.pad] * pads + row if encoded.pads_left else row + [encoded.pad] * pads)
+        mask.append([0] * pads + [1] * len(row) if encoded.pads_left else [1] * len(row) + [0] * pads)
     return ids, mask
 
 
@@ -41,7 +41,7 @@ def test_collation_equals_a_slow_loop(name: str, corpus: list[str], request: pyt
         assert batch.labels.tolist() == (batch.index % 3).tolist()
         assert batch.inputs["input_ids"].dtype == torch.int64
         assert ("token_type_ids" in batch.inputs) == (name == "wordpiece")
-        if encoded.left:  # positions count real tokens, so that padding changes nothing
+        if encoded.pads_left:  # positions count real tokens, so that padding changes nothing
             for row, real in zip(batch.inputs["position_ids"], batch.inputs["attention_mask"], strict=True):
                 assert row[real == 1].tolist() == list(range(int(real.sum())))
 
@@ -236,7 +236,7 @@ def test_left_padding_changes_no_result(sentencepiece: Tokenizer, corpus: list[s
     torch.manual_seed(0)
     model = GPT2Model(config).eval()
     encoded = encode(classes(corpus[:12]), sentencepiece)
-    assert encoded.left
+    assert encoded.pads_left
 
     def last(size: int) -> torch.Tensor:
         found = torch.zeros(12, 16)

@@ -10,8 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import headwise as hw
 from headwise.errors import HeadwiseError
 from headwise.tasks import batches, encode
-from headwise.tasks._bytes import token_sizes
 from headwise.tasks._metrics import every, score
+from headwise.tasks._rows import token_sizes
 from words import BERT, word_tokenizer
 
 TEXTS = [

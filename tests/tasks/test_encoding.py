@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast as Tokenizer
 from headwise.errors import HeadwiseError
 from headwise.grammar import treebank
 from headwise.tasks import Examples, Sentence, _encoding as encoding, _kept as kept, encode
-from headwise.tasks._windows import cut
+from headwise.tasks._rows import cut
 
 KINDS = ("wordpiece", "bytes_bpe", "sentencepiece")
 ODD = ["The", "x-ray", "(", "of", ")", "don't", "3,000", "naïve", "…", "日本", "U.S.", "`", "Novak", "."]

@@ -172,7 +172,7 @@ def test_what_is_not_ours_stays_in_the_folder(tokens: Path, monkeypatch: pytest.
         kept.keep(key * 32, {"ids": np.zeros(1000, np.int32)}, tmp_path)
     assert all(file.exists() for file in (*foreign, fresh))
     assert not stale.exists()
-    assert len([file for file in tmp_path.iterdir() if kept.OWN.fullmatch(file.name)]) == 2
+    assert len([file for file in tmp_path.iterdir() if kept.OURS.fullmatch(file.name)]) == 2
 
 
 def test_what_was_read_longest_ago_goes_first(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ import pytest
 from headwise.errors import HeadwiseError
 from headwise.tasks import Examples, Sentence, Task, read_toml
 from headwise.tasks._columns import read_texts
+from headwise.tasks._names import data_files
 from headwise.tasks._tables import read_table
-from headwise.tasks._toml import data_files
 
 ROWS = 60
 TEXTS = [f"text {i}" for i in range(ROWS)]

@@ -85,7 +85,7 @@ class Evaluation(Described):
 
     @cached_property
     def at_chance(self) -> bool:
-        """Whether nothing shows that the text was used: see `headwise.tasks._chance`."""
+        """Whether nothing shows that the text was used: see `headwise.tasks._metrics`."""
         if not self.labelled:
             return False
         return at_chance(self.task.metric, self.task.kind, self.predictions, self.labels, self.chance)

@@ -76,7 +76,7 @@ class Numbering:
             labels[:, outputs] = batch.labels
             return replace(batch, labels=labels)
         labels = batch.labels.clone()
-        column = kind.place + (kind.batched == "list")  # lists are led by the number of the example
+        column = kind.class_column + (kind.batched == "list")  # lists are led by the number of the example
         classes = labels if kind.width == 1 else labels[..., column]
         classes.copy_(_looked_up(outputs, classes))
         trees = batch.trees

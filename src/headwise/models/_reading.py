@@ -89,7 +89,7 @@ def read_examples(
     encoded = encode(
         examples, tokenizer, most_tokens(model) if limit is None else length_within(limit, model), **options
     )
-    encoded = replace(encoded, left=padding_side(model, tokenizer) == "left")
+    encoded = replace(encoded, pads_left=padding_side(model, tokenizer) == "left")
     check_fit(model, tokenizer, encoded)
     return encoded
 
@@ -108,7 +108,7 @@ def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:
         raise HeadwiseError(
             f"{what} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set max_length={most}"
         )
-    if encoded.left and soft_prompt(model) is not None:
+    if encoded.pads_left and soft_prompt(model) is not None:
         raise HeadwiseError(
             f"{what} are padded on the left, and {type(model).__name__} has a soft prompt before them, so that what it makes of a text would "
             'depend on the others in the batch: set tokenizer.padding_side = "right"'

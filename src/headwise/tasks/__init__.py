@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwise.tasks._head_rules import with_dependencies as with_dependencies
     from headwise.tasks._kinds import KINDS as KINDS, Kind as Kind
     from headwise.tasks._metrics import METRICS as METRICS, Metric as Metric
-    from headwise.tasks._names import find_tasks as find_tasks
+    from headwise.tasks._names import find_tasks as find_tasks, read_toml as read_toml
     from headwise.tasks._presets import PRESETS as PRESETS, preset as preset, presets as presets
     from headwise.tasks._sentence import (
         Predicate as Predicate,
@@ -35,18 +35,22 @@ if TYPE_CHECKING:
     from headwise.tasks._structured import structured as structured
     from headwise.tasks._submission import write_glue as write_glue
     from headwise.tasks._task import Task as Task
-    from headwise.tasks._toml import read_toml as read_toml
 
 if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.tasks import _metrics as metrics, _sources as sources
     from headwise.tasks._batches import BATCH_FIELDS, BUSY_TOKENS, MOST_TOKENS, shuffled_plan
-    from headwise.tasks._chance import CHANCE_MEANING, at_chance, chance_note
     from headwise.tasks._columns import read_texts
     from headwise.tasks._encoding import own_limit
-    from headwise.tasks._files import open_text
     from headwise.tasks._kinds import IGNORED, check_one_answer
     from headwise.tasks._labels import room_of_labels
-    from headwise.tasks._metrics import chance_level, metric_label, metrics_of_kind
+    from headwise.tasks._metrics import (
+        CHANCE_MEANING,
+        at_chance,
+        chance_level,
+        chance_note,
+        metric_label,
+        metrics_of_kind,
+    )
     from headwise.tasks._names import as_tasks
     from headwise.tasks._prefetch import on_device, prefetched
     from headwise.tasks._sentence import bare_label
@@ -54,7 +58,7 @@ if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.tasks._sources import folder_files
     from headwise.tasks._splits import by_fraction, text_key
     from headwise.tasks._submission import GLUE_FILES
-    from headwise.tasks._tables import read_table
+    from headwise.tasks._tables import open_text, read_table
     from headwise.tasks._task import SPLIT_FRACTIONS
     from headwise.tasks._texts import keep_texts
 

@@ -1,6 +1,6 @@
 """Batches: rows of similar length, padded to the longest and no further; the same seed gives the same batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,22 +14,12 @@ from headwise.tasks._kinds import IGNORED, KINDS
 from headwise.tasks._labels import Room, label_tensor, room_of_labels, tree_tensor
 from headwise.tasks._masks import masked
 
-MOST_TOKENS = {
-    "cuda": 16384
-}  # tokens of a batch whose gradients are kept: at base size about 5 GB, and enough to keep a GPU busy
-BUSY_TOKENS = {
-    "cpu": 512
-}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
-BATCH_FIELDS = (
-    "labels",
-    "index",
-    "owner",
-    "words",
-    "context_words",
-    "n_words",
-    "sizes",
-    "trees",
-)  # tensors of a batch beside its inputs
+# tokens of a batch whose gradients are kept: at base size about 5 GB, and enough to keep a GPU busy
+MOST_TOKENS = {"cuda": 16384}
+# tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
+BUSY_TOKENS = {"cpu": 512}
+# tensors of a batch beside its inputs
+BATCH_FIELDS = ("labels", "index", "owner", "words", "context_words", "n_words", "sizes", "trees")
 MUCH_SHORTER = 0.85
 POOL = 50  # batches' worth of shuffled examples that are sorted by length together
 
@@ -47,7 +37,7 @@ class Batch:
             spans, constituents: (found, 4): example in batch, start, end (exclusive), class;
             roles: (found, 5): example in batch, predicate, start, end (exclusive), class (0 = "V": the predicate itself);
             in a padded batch these lists end in rows whose example is -1, which count nowhere;
-            contrast: (n, 2) tokens of the right answer and of the other one;
+            contrast: (n, 2) tokens of the right answer and of the wrong one;
             next-token, minimal-pairs: (rows, tokens), input_ids with -100 at special tokens and padding (not shifted: label t is
             token t); masked-token: (rows, tokens), -100 at tokens that are not to be predicted.
         index: (n,) numbers of the examples in `Encoded.examples`.
@@ -83,26 +73,21 @@ class Batch:
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> "Batch":
         """The same batch on a device."""
-
-        def move(value: torch.Tensor | None) -> torch.Tensor | None:
-            return None if value is None else value.to(device, non_blocking=non_blocking)
-
-        moved = {name: move(getattr(self, name)) for name in BATCH_FIELDS}
-        inputs = {name: value.to(device, non_blocking=non_blocking) for name, value in self.inputs.items()}
-        return replace(self, inputs=inputs, **moved)  # type: ignore[arg-type]
+        return self._with_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
         """The same batch in page-locked memory, for asynchronous copies to a GPU."""
-        fields = {name: getattr(self, name) for name in BATCH_FIELDS}
-        pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
-        return replace(
-            self,
-            inputs={name: value.pin_memory() for name, value in self.inputs.items()},
-            **pinned,  # type: ignore[arg-type]
-        )
+        return self._with_tensors(torch.Tensor.pin_memory)
+
+    def _with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor], **changed: Any) -> "Batch":
+        """The batch with every tensor changed; those named are replaced as they are given."""
+        fields = {name: getattr(self, name) for name in BATCH_FIELDS if name not in changed}
+        changed |= {name: change(tensor) for name, tensor in fields.items() if tensor is not None}
+        inputs = {name: change(tensor) for name, tensor in self.inputs.items()}
+        return replace(self, inputs=inputs, **changed)
 
     def repeated(self, times: int) -> "Batch":
-        """The batch `times` times, whole batch after whole batch: n × times examples, made where the tensors are."""
+        """The batch `times` times, one after the other: n × times examples, made where the tensors are."""
         if times == 1:
             return self
 
@@ -118,15 +103,7 @@ class Batch:
         if KINDS[self.kind].batched == "list":
             numbers = torch.where(labels[:, 0] < 0, -1, shifted(self.labels[:, 0]))  # -1 fills a padded batch
             labels = torch.cat((numbers[:, None], labels[:, 1:]), dim=1)
-        words = {name: getattr(self, name) for name in BATCH_FIELDS[3:]}
-        return replace(
-            self,
-            inputs={name: tiled(value) for name, value in self.inputs.items()},
-            labels=labels,
-            index=tiled(self.index),
-            owner=shifted(self.owner),
-            **{name: None if value is None else tiled(value) for name, value in words.items()},  # type: ignore[arg-type]
-        )
+        return self._with_tensors(tiled, labels=labels, owner=shifted(self.owner))
 
 
 class Batches(Sequence[Batch]):
@@ -180,8 +157,9 @@ def batches(
             order of the batches, are random. The same (seed, epoch) gives the same batches.
         epoch: another epoch, another shuffle.
         drop_last: leave out the batch that is not full.
-        enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends where rows get much shorter, so that
-            few short rows are not padded to long ones. `BUSY` has the number for each kind of device.
+        enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends where
+            rows get much shorter, so that few short rows are not padded to long ones. `BUSY_TOKENS` has the number
+            for each kind of device.
         most: with seed=None, tokens of a batch at most, padding included; an example that has more is a batch by itself.
         pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8), and of as many words in word kinds, whose lists of
             labels then have a power of two of rows; default: to the longest row and no further.
@@ -198,7 +176,7 @@ def batches(
     else:
         plan = shuffled_plan(encoded.lengths, batch_size, np.random.default_rng([seed, epoch]))
     if drop_last:
-        plan = [part for part in plan if len(part) == batch_size]
+        plan = [numbers for numbers in plan if len(numbers) == batch_size]
     return Batches(encoded, plan, pad_to_multiple, mask_seed, mask_rate)
 
 
@@ -219,7 +197,7 @@ def sorted_plan(
         full = rows == batch_size or (most is not None and (rows + 1) * longest > most)
         if full or (busy and lengths[i] < MUCH_SHORTER * longest):
             cuts.append(i)
-    return [part for part in np.split(order, cuts[1:]) if len(part)]
+    return [numbers for numbers in np.split(order, cuts[1:]) if len(numbers)]
 
 
 def shuffled_plan(
@@ -227,52 +205,50 @@ def shuffled_plan(
 ) -> list[NDArray[np.int64]]:
     """Random batches of similar length: shuffle, sort pools of 50 batches by length, cut, shuffle the batches."""
     order = rng.permutation(len(lengths))
-    pool = batch_size * POOL
-    parts = [order[i : i + pool] for i in range(0, len(order), pool)]
-    sorted_order = (
-        np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts]) if parts else order
-    )
-    plan = [sorted_order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    pool_size = batch_size * POOL
+    for begin in range(0, len(order), pool_size):
+        pool = order[begin : begin + pool_size]
+        order[begin : begin + pool_size] = pool[np.argsort(lengths[pool], kind="stable")]
+    plan = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     return [plan[i] for i in rng.permutation(len(plan))]
 
 
 def collate(
     encoded: Encoded,
-    chosen: NDArray[np.int64],
+    numbers: NDArray[np.int64],
     pad_to_multiple: int | None = None,
     mask_seed: int = 0,
     mask_rate: float = 0.15,
 ) -> Batch:
-    """The batch of the examples numbered `chosen`."""
-    counts = encoded.rows[chosen + 1] - encoded.rows[chosen]
-    owner = np.repeat(np.arange(len(chosen)), counts)
-    rows = np.repeat(encoded.rows[chosen] - np.cumsum(counts) + counts, counts) + np.arange(
-        counts.sum()
-    )  # (rows,)
+    """The batch of the examples with these numbers."""
+    first_rows = encoded.rows[numbers]
+    counts = encoded.rows[numbers + 1] - first_rows
+    owner = np.repeat(np.arange(len(numbers)), counts)
+    rows = np.repeat(first_rows - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())  # (rows,)
     lengths = encoded.row_lengths[rows]
     width = int(lengths.max(initial=1))
     if pad_to_multiple:
         width = -(-width // pad_to_multiple) * pad_to_multiple
-    column = (
-        np.arange(width) - (width - lengths)[:, None]
-        if encoded.left
-        else np.broadcast_to(np.arange(width), (len(rows), width))
-    )
+    padding = width - lengths if encoded.pads_left else np.zeros_like(lengths)
+    column = np.arange(width) - padding[:, None]  # of each token in its row, padding aside
     real = (column >= 0) & (column < lengths[:, None])  # (rows, tokens)
-    place = np.where(real, encoded.starts[rows][:, None] + column, 0)
+    token = np.where(real, encoded.starts[rows][:, None] + column, 0)
 
     def spread(values: NDArray[Any], filling: int) -> NDArray[np.int64]:
-        return np.where(real, values[place], filling).astype(np.int64)
+        return np.where(real, values[token], filling).astype(np.int64)
+
+    def optional(values: NDArray[Any] | None, filling: int) -> torch.Tensor | None:
+        return None if values is None else torch.from_numpy(spread(values, filling))
 
     ids = spread(encoded.ids, encoded.pad)
     arrays = {"attention_mask": real.astype(np.int64)}
     if encoded.types is not None:
         arrays["token_type_ids"] = spread(encoded.types, encoded.pad_type)
-    if encoded.left:
+    if encoded.pads_left:
         arrays["position_ids"] = np.maximum(column, 0)
-    kind, room = encoded.examples.kind, room_of_labels(encoded, chosen, pad_to_multiple)
+    kind, room = encoded.examples.kind, room_of_labels(encoded, numbers, pad_to_multiple)
     if KINDS[kind].batched != "token":
-        labels = label_tensor(encoded, chosen, room)
+        labels = label_tensor(encoded, numbers, room)
     else:
         assert encoded.special is not None
         text = real & (spread(encoded.special, 1) == 0)
@@ -281,15 +257,20 @@ def collate(
             labels = torch.from_numpy(np.where(predicted, spread(encoded.ids, encoded.pad), IGNORED))
         else:
             labels = torch.from_numpy(np.where(text, ids, IGNORED))
-    words, context = (
-        None if v is None else torch.from_numpy(spread(v, -1)) for v in (encoded.words, encoded.context_words)
+    n_words = None
+    if encoded.words is not None and encoded.examples.sentences is not None:
+        n_words = torch.tensor([len(encoded.examples.sentences[i]) for i in numbers])
+    return Batch(
+        {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()},
+        labels,
+        index=torch.from_numpy(numbers),
+        owner=torch.from_numpy(owner),
+        kind=kind,
+        words=optional(encoded.words, -1),
+        context_words=optional(encoded.context_words, -1),
+        n_words=n_words,
+        sizes=optional(encoded.sizes, 0),
+        trees=tree_tensor(encoded, numbers, room),
+        room=room,
+        classes=encoded.examples.classes,
     )
-    sentences = encoded.examples.sentences
-    n_words = (
-        None if words is None or sentences is None else torch.tensor([len(sentences[i]) for i in chosen])
-    )
-    inputs = {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()}
-    sizes = None if encoded.sizes is None else torch.from_numpy(spread(encoded.sizes, 0))
-    trees = tree_tensor(encoded, chosen, room)
-    index, owners, classes = torch.from_numpy(chosen), torch.from_numpy(owner), encoded.examples.classes
-    return Batch(inputs, labels, index, owners, kind, words, context, n_words, sizes, trees, room, classes)

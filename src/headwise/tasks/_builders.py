@@ -4,6 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -216,41 +217,44 @@ def word_level(
     Classes found only outside the training split are numbered after those of training: rare relations and phrase labels
     are too common an accident for an error, and their numbers change nothing for the others.
     """
-    kept = {
-        split: [s for s in sentences if getattr(s, layer) is not None]
-        for split, sentences in by_split.items()
-    }
-    lost = [split for split, sentences in by_split.items() if sentences and not kept[split]]
+    every_sentence = by_split
+    by_split = {}
+    for split, sentences in every_sentence.items():
+        by_split[split] = [sentence for sentence in sentences if getattr(sentence, layer) is not None]
+    lost = [split for split, sentences in every_sentence.items() if sentences and not by_split[split]]
     if lost and len(lost) < len(by_split):
         warnings.warn(
             f"no sentence of the split {listed(lost)} has the layer {layer!r}, so it is left out",
             stacklevel=5,
         )
-    found = {split: [kinds.rows(s, kind, layer) for s in sentences] for split, sentences in kept.items()}
-    names = list(classes or kinds.class_names(found.get("train", []), kind))
+    rows_by_split = {}
+    counts: dict[str, Counter[str]] = {}  # of class names
+    class_column = KINDS[kind].class_column
+    for split, sentences in by_split.items():
+        sentence_rows = [kinds.rows(sentence, kind, layer) for sentence in sentences]
+        rows_by_split[split] = sentence_rows
+        counts[split] = Counter(row[class_column] for row in chain.from_iterable(sentence_rows))
+        del counts[split][None]
+    training_counts = counts.get("train", Counter())
+    names = list(classes or kinds.class_names(training_counts, kind))
     if classes is None:
-        place = KINDS[kind].place
-        labels = (row[place] for rows in found.get("train", []) for row in rows)
-        warn_of_names(Counter(label for label in labels if label is not None), f"the training split ({kind})")
-    extra = [
-        name
-        for name in kinds.class_names([r for rows in found.values() for r in rows], kind)
-        if name not in set(names)
-    ]
+        warn_of_names(training_counts, f"the training split ({kind})")
+    in_use = kinds.class_names(chain.from_iterable(counts.values()), kind)
+    extra = [name for name in in_use if name not in set(names)]
     if classes is not None and extra:
         raise HeadwiseError(f"labels {listed(extra, 10)} occur in the data but not in classes=")
     names += extra
-    number = {name: i for i, name in enumerate(names)}
+    numbers = {None: -1} | {name: i for i, name in enumerate(names)}
     return {
         split: Examples(
-            [(str(sentence),) for sentence in kept[split]],
-            [kinds.to_array(rows, kind, number) for rows in found[split]],
+            [(str(sentence),) for sentence in sentences],
+            [kinds.to_array(rows, kind, numbers) for rows in rows_by_split[split]],
             kind,
             tuple(names),
-            sentences=kept[split],
+            sentences=sentences,
         )
-        for split in by_split
-        if kept[split]
+        for split, sentences in by_split.items()
+        if sentences
     }
 
 

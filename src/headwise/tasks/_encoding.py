@@ -1,39 +1,30 @@
 """Texts as token numbers, made once: flat arrays from which batches are cut.
 
-A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad; a contrast
-two, clean then corrupted; a long sentence of a
-word-level task, or a long raw text, is several rows (windows). Rows of one example stay together in a batch.
+A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad; a
+contrast two, clean then corrupted; a long sentence of a word-level task, or a long raw text, is several rows
+(windows). Rows of one example stay together in a batch.
 """
 
 import hashlib
 import json
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
 from headwise.store import tokenizer_choices, tokenizer_state
-from headwise.tasks._bytes import sized_row
-from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples
 from headwise.tasks._kept import KEPT, folder_for, keep, recalled
 from headwise.tasks._kinds import KINDS
+from headwise.tasks._rows import contrast_rows, text_rows, window_rows, word_rows
 from headwise.tasks._texts import FEW
 
-CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
-FIELDS = {
-    "ids": "input_ids",
-    "types": "token_type_ids",
-    "special": "special_tokens_mask",
-}  # our names and the tokenizer's
 _fingerprints: dict[bytes, str] = {}  # of tokenizers, by what they write of themselves
 
 
@@ -56,7 +47,7 @@ class Encoded:
         vocabulary: number of token numbers.
         sizes: (tokens,) bytes of text each token stands for, 0 at special ones; token kinds with a fast tokenizer only.
         answers: (examples, 2) first tokens of the right answer and of the other one; contrasts only.
-        left: whether padding goes to the left.
+        pads_left: whether padding goes to the left.
     """
 
     examples: Examples
@@ -72,7 +63,7 @@ class Encoded:
     pad_type: int
     mask: int
     vocabulary: int
-    left: bool
+    pads_left: bool
     sizes: NDArray[np.int32] | None = None
     answers: NDArray[np.int64] | None = None
 
@@ -87,7 +78,9 @@ class Encoded:
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of every example's longest row, (examples,)."""
-        return np.maximum.reduceat(self.row_lengths, self.rows[:-1]) if len(self) else np.zeros(0, np.int64)
+        if not len(self):
+            return np.zeros(0, np.int64)
+        return np.maximum.reduceat(self.row_lengths, self.rows[:-1])
 
     @cached_property
     def needs(self) -> NDArray[np.int64] | None:
@@ -95,14 +88,15 @@ class Encoded:
         sentences, labels, kind = self.examples.sentences, self.examples.labels, KINDS[self.examples.kind]
         if self.words is None or sentences is None or not isinstance(labels, list):
             return None
-        rows = np.array([len(part) for part in labels], dtype=np.int64)
-        first = np.array(
-            [int((part[:, kind.place] == 0).sum()) if kind.first else 0 for part in labels], dtype=np.int64
-        )
-        others = rows - first if kind.first else np.zeros_like(rows)
-        return np.stack(
-            [np.array([len(sentence) for sentence in sentences], dtype=np.int64), rows, first, others], 1
-        )
+        words = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        rows = np.array([len(label_rows) for label_rows in labels], dtype=np.int64)
+        first = further = np.zeros_like(rows)
+        if kind.first:
+            first = np.array(
+                [(label_rows[:, kind.class_column] == 0).sum() for label_rows in labels], np.int64
+            )
+            further = rows - first
+        return np.stack([words, rows, first, further], 1)
 
     @cached_property
     def trees(self) -> dict[int, NDArray[np.int64]]:
@@ -138,61 +132,61 @@ def encode(
         HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
     """
     reads = KINDS[examples.kind].reads
-    limit = max_length if max_length is not None else own_limit(tokenizer)
-    room = (
-        None
-        if limit is None
-        else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and reads != "pair")
-    )
-    if room is not None and room < 1:
-        raise HeadwiseError(
-            f"max_length={limit} leaves no room for text next to the special tokens; give at least {limit - room + 1}"
-        )
-    split = windows if windows is not None else reads in ("words", "tokens")
+    limit = own_limit(tokenizer) if max_length is None else max_length
+    room = _room_for_text(examples, tokenizer, limit)
+    split = reads in ("words", "tokens") if windows is None else windows
     key = _key(examples, tokenizer, limit, split)
-    folder = (
-        Path(cache)
-        if cache is not None
-        else folder_for(len(examples))
-        if remember and tokenizer.is_fast
-        else None
-    )
+    folder = None
+    if cache is not None:
+        folder = Path(cache)
+    elif remember and tokenizer.is_fast:
+        folder = folder_for(len(examples))
     arrays = recalled(key, folder)
     if arrays is None:
-        from headwise.tasks import _windows as making
-
         if reads == "words":
-            arrays = making.word_rows(examples, tokenizer, room, split)
+            arrays = word_rows(examples, tokenizer, room, split)
         elif reads == "contrast":
             arrays = contrast_rows(examples, tokenizer, limit)
-        elif split and limit is not None:
-            arrays = making.text_rows(examples, tokenizer, limit, room)
+        elif split and room is not None:
+            arrays = window_rows(examples, tokenizer, room)
         else:
-            arrays = _plain_rows(examples, tokenizer, limit)
+            arrays = text_rows(examples, tokenizer, limit)
         release(len(examples) > FEW)
         if remember:
             keep(key, arrays, folder)
-    fields = {
-        name: arrays.get(name) for name in ("types", "special", "words", "context_words", "sizes", "answers")
-    }
+    optional = ("types", "special", "words", "context_words", "sizes", "answers")
     return Encoded(
         examples,
         ids=arrays["ids"],
         starts=arrays["starts"],
         rows=arrays["rows"],
-        **fields,
+        **{name: arrays.get(name) for name in optional},
         max_length=limit,
         pad=_pad_token(tokenizer),
         pad_type=tokenizer.pad_token_type_id,
         mask=-1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
         vocabulary=len(tokenizer),
-        left=tokenizer.padding_side == "left",
+        pads_left=tokenizer.padding_side == "left",
     )
+
+
+def _room_for_text(examples: Examples, tokenizer: Any, limit: int | None) -> int | None:
+    """Tokens of text that fit into a row beside the special ones; None: any number."""
+    if limit is None:
+        return None
+    joined = examples.pairs and KINDS[examples.kind].reads != "pair"
+    special: int = tokenizer.num_special_tokens_to_add(pair=joined)
+    if limit <= special:
+        raise HeadwiseError(
+            f"max_length={limit} leaves no room for text next to the special tokens; give at least {special + 1}"
+        )
+    return limit - special
 
 
 def own_limit(tokenizer: Any) -> int | None:
     """Tokens that a tokenizer says a row may have; None: it does not say (it states 1e30)."""
-    return int(tokenizer.model_max_length) if tokenizer.model_max_length < 1_000_000 else None
+    limit = tokenizer.model_max_length
+    return int(limit) if limit < 1_000_000 else None
 
 
 def _pad_token(tokenizer: Any) -> int:
@@ -203,64 +197,16 @@ def _pad_token(tokenizer: Any) -> int:
     return 0
 
 
-def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str, NDArray[Any]]:
-    """One row per text or pair; two per minimal pair."""
-    minimal, running = (KINDS[examples.kind].reads == reads for reads in ("pair", "tokens"))
-    with_special = minimal or running
-    sized = running and tokenizer.is_fast
-    columns = {"ids": array("i")}
-    lengths = array("q", [0])
-    for i in range(0, len(examples), CHUNK):
-        texts: Sequence[tuple[str, ...]] = examples.texts[i : i + CHUNK]
-        if minimal:
-            texts = [(side,) for text in texts for side in text]
-        out = _call(tokenizer, texts, limit, with_special, sized)
-        if sized:
-            whole = zip(texts, out["offset_mapping"], out["special_tokens_mask"], strict=True)
-            columns.setdefault("sizes", array("i")).extend(
-                size for text, spans, special in whole for size in sized_row(text[0], spans, special)
-            )
-        lengths.extend(map(len, out["input_ids"]))
-        for name, theirs in FIELDS.items():
-            if (
-                theirs in out
-            ):  # arrays that grow in place: chunks kept to be joined would take twice the memory
-                columns.setdefault(name, array("i")).extend(chain.from_iterable(out[theirs]))
-    arrays: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in columns.items()}
-    arrays["starts"] = np.cumsum(np.asarray(lengths))
-    per = 2 if minimal else 1
-    return {**arrays, "rows": np.arange(len(examples) + 1, dtype=np.int64) * per}
-
-
-def _call(
-    tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool, sized: bool = False
-) -> Any:
-    pairs = bool(texts) and len(texts[0]) == 2
-    return tokenizer(
-        [text[0] for text in texts],
-        [text[1] for text in texts] if pairs else None,
-        truncation="longest_first" if limit is not None else False,
-        max_length=limit,
-        padding=False,
-        return_attention_mask=False,
-        return_special_tokens_mask=special,
-        return_offsets_mapping=sized,
-        verbose=False,
-    )
-
-
 def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:
-    from tokenizers import __version__ as tokenizers
-
-    parts = [
+    decisive = [
         "3",
-        tokenizers,
+        tokenizers.__version__,
         examples.text_fingerprint,
         tokenizer_fingerprint(tokenizer),
         str(limit),
         str(split),
     ]
-    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\n".join(decisive).encode(), digest_size=16).hexdigest()
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -269,9 +215,8 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         return _hash(tokenizer_state(tokenizer))
     written = tokenizer.backend_tokenizer.to_str()
     seen = hashlib.blake2b(f"{written}{tokenizer_choices(tokenizer)}".encode()).digest()
-    if (
-        seen not in _fingerprints
-    ):  # reading a large vocabulary takes longer than a short pass of a small model
+    # reading a large vocabulary takes longer than a short pass of a small model
+    if seen not in _fingerprints:
         _fingerprints[seen] = _hash(tokenizer_state(tokenizer, written))
         if len(_fingerprints) > KEPT:
             _fingerprints.pop(next(iter(_fingerprints)))
@@ -279,6 +224,5 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def _hash(state: dict[str, Any]) -> str:
-    return hashlib.blake2b(
-        json.dumps(state, sort_keys=True, default=str).encode(), digest_size=16
-    ).hexdigest()
+    text = json.dumps(state, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -28,8 +28,8 @@ class Examples:
     """One split of a task.
 
     Attributes:
-        texts: for every example a tuple of one or two strings; minimal pairs: (good, bad); contrasts: (clean, corrupted, answer,
-            other). A list, or `Texts` where they are many.
+        texts: for every example a tuple of one or two strings; minimal pairs: (good, bad); contrasts:
+            (clean, corrupted, right answer, wrong answer). A list, or `Texts` where they are many.
         labels: by kind:
             classes: int64 array (n,), class numbers, -1 where unlabelled; number: float64 array (n,), NaN where unlabelled;
             word kinds: list of n int64 arrays, see `tasks.kinds`;
@@ -58,32 +58,36 @@ class Examples:
             raise HeadwiseError(
                 f"{self.task} {self.name}: {len(self.texts)} texts and {len(self.labels)} labels"
             )
-        if isinstance(self.texts, list) and not all(isinstance(text, tuple) for text in self.texts):
-            wrong = next(text for text in self.texts if not isinstance(text, tuple))
-            raise HeadwiseError(
-                f"{self.task} {self.name}: the text {shown(wrong)} is no tuple; expected (text,) or a pair"
-            )
+        for text in self.texts if isinstance(self.texts, list) else ():
+            if not isinstance(text, tuple):
+                raise HeadwiseError(
+                    f"{self.task} {self.name}: the text {shown(text)} is no tuple; expected (text,) or a pair"
+                )
         if KINDS[self.kind].reads == "text":
             self._check_labels()
 
     def _check_labels(self) -> None:
-        array = self.labels
-        wanted = np.floating if KINDS[self.kind].numbers else np.integer
-        if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, wanted):
-            held = (
-                f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
-            )
-            expected = "floats" if wanted is np.floating else "class numbers (whole numbers)"
+        labels, where = self.labels, f"{self.task} {self.name}"
+        dtype: Any = np.integer
+        expected = "class numbers (whole numbers)"
+        if KINDS[self.kind].numbers:
+            dtype, expected = np.floating, "floats"
+        if not isinstance(labels, np.ndarray):
             raise HeadwiseError(
-                f"{self.task} {self.name}: labels are {held}; expected an array of {expected}"
+                f"{where}: labels are a {type(labels).__name__}; expected an array of {expected}"
             )
-        if KINDS[self.kind].one_hot and array.shape[1:] != (len(self.classes),):
+        if not np.issubdtype(labels.dtype, dtype):
             raise HeadwiseError(
-                f"{self.task} {self.name}: labels have the shape {array.shape}; expected one column a class, {len(self.classes)}"
+                f"{where}: labels are an array of {labels.dtype}; expected an array of {expected}"
             )
-        if self.classes and len(array) and not -1 <= array.min() <= array.max() < len(self.classes):
+        count = len(self.classes)
+        if KINDS[self.kind].one_hot and labels.shape[1:] != (count,):
             raise HeadwiseError(
-                f"{self.task} {self.name}: labels run from {array.min()} to {array.max()}; expected numbers of the {len(self.classes)} classes, "
+                f"{where}: labels have the shape {labels.shape}; expected one column a class, {count}"
+            )
+        if count and len(labels) and not -1 <= labels.min() <= labels.max() < count:
+            raise HeadwiseError(
+                f"{where}: labels run from {labels.min()} to {labels.max()}; expected numbers of the {count} classes, "
                 "from 0, or -1 where there is none"
             )
 
@@ -111,15 +115,21 @@ class Examples:
     def subset(self, indices: Sequence[int] | NDArray[Any]) -> "Examples":
         """The examples at `indices` (numbers, or a boolean mask), in that order."""
         array = np.asarray(indices)
-        chosen = np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64).reshape(-1)
+        numbers = np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64).reshape(-1)
+
+        def taken(values: Any) -> Any:
+            if isinstance(values, Texts):
+                return values.take(numbers)
+            if isinstance(values, np.ndarray):
+                return values[numbers]
+            return [values[i] for i in numbers]
+
         return replace(
             self,
-            texts=self.texts.take(chosen)
-            if isinstance(self.texts, Texts)
-            else [self.texts[int(i)] for i in chosen],
-            labels=[self.labels[i] for i in chosen] if isinstance(self.labels, list) else self.labels[chosen],
-            sentences=None if self.sentences is None else [self.sentences[i] for i in chosen],
-            groups=tuple(self.groups[i] for i in chosen) if self.groups else (),
+            texts=taken(self.texts),
+            labels=taken(self.labels),
+            sentences=None if self.sentences is None else taken(self.sentences),
+            groups=tuple(taken(self.groups)) if self.groups else (),
         )
 
     def sample(self, size: int, seed: int = 0) -> "Examples":
@@ -132,11 +142,14 @@ class Examples:
     def text_fingerprint(self) -> str:
         """A hash of what a tokenizer reads: kind, texts and words, but no labels."""
         digest = hashlib.blake2b(digest_size=16)
-        _put(digest, ["words" if self.sentences is not None else self.kind])
-        for text in self.texts if self.sentences is None else ():
-            _put(digest, [str(len(text)), *text])
-        for sentence in self.sentences or ():
-            _put(digest, [str(len(sentence)), *sentence.words])
+        if self.sentences is None:
+            _put(digest, [self.kind])
+            for text in self.texts:
+                _put(digest, [str(len(text)), *text])
+        else:
+            _put(digest, ["words"])
+            for sentence in self.sentences:
+                _put(digest, [str(len(sentence)), *sentence.words])
         return digest.hexdigest()
 
     @cached_property
@@ -153,10 +166,10 @@ class Examples:
         return digest.hexdigest()
 
 
-def _put(digest: "hashlib.blake2b", parts: Iterable[str]) -> None:
+def _put(digest: "hashlib.blake2b", strings: Iterable[str]) -> None:
     """Adds strings so that ("ab", "c") and ("a", "bc") differ."""
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
+    for string in strings:
+        data = string.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
 
 

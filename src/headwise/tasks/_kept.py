@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
 from headwise._base.writing import ASIDE, save_tensors, whole_file
 from headwise.store import cache_folder
@@ -22,9 +23,8 @@ LEAST = 1000  # examples: tokenising fewer takes less than a tenth of a second
 ROOM = (
     2_000_000_000  # bytes of the cache folder; the files that nobody has read for the longest time go first
 )
-OWN = re.compile(
-    r"[0-9a-f]{32}\.safetensors"
-)  # names of our files: whatever else lies in a folder is not ours to remove
+# names of our files: whatever else lies in a folder is not ours to remove
+OURS = re.compile(r"[0-9a-f]{32}\.safetensors")
 UNFINISHED_S = 86_400.0  # what a killed process left behind goes after a day
 _memory: OrderedDict[str, Arrays] = OrderedDict()
 
@@ -34,10 +34,10 @@ def recalled(key: str, folder: Path | None) -> Arrays | None:
     if key in _memory:
         _memory.move_to_end(key)
         return _memory[key]
-    found = None if folder is None else _read(folder / f"{key}.safetensors")
-    if found is not None:
-        _in_memory(key, found)
-    return found
+    arrays = None if folder is None else _read(folder / f"{key}.safetensors")
+    if arrays is not None:
+        _in_memory(key, arrays)
+    return arrays
 
 
 def keep(key: str, arrays: Arrays, folder: Path | None) -> None:
@@ -45,24 +45,24 @@ def keep(key: str, arrays: Arrays, folder: Path | None) -> None:
     _in_memory(key, arrays)
     if folder is None:
         return
-    from safetensors import SafetensorError
-
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     ours = folder == folder_for(LEAST)  # not one that the caller names, which has room for what is put there
-    if ours and sum(array.nbytes for array in whole.values()) > ROOM // 2:
+    if ours and sum(array.nbytes for array in arrays.values()) > ROOM // 2:
         return  # it would drive out all others
     with suppress(OSError, SafetensorError):
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(folder / f"{key}.safetensors") as aside:
-            save_tensors(whole, aside, {"checksum": _checksum(whole)})
+            save_tensors(arrays, aside, {"checksum": _checksum(arrays)})
         if ours:
             _make_room(folder)
 
 
 def folder_for(examples: int) -> Path | None:
     """Where encodings of a set of this size are kept; None: only in memory."""
-    place = cache_folder()
-    return None if place is None or examples < LEAST else place / "tokens"
+    cache = cache_folder()
+    if cache is None or examples < LEAST:
+        return None
+    return cache / "tokens"
 
 
 def forget() -> None:
@@ -77,8 +77,6 @@ def _in_memory(key: str, arrays: Arrays) -> None:
 
 
 def _read(file: Path) -> Arrays | None:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(file, framework="numpy") as stored:
             arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118  it is no dict
@@ -91,21 +89,21 @@ def _read(file: Path) -> Arrays | None:
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
-        found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        found.update(arrays[name].data)
-    return found.hexdigest()
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(arrays[name].data)
+    return digest.hexdigest()
 
 
 def _make_room(folder: Path) -> None:
-    """Removes the files that were read longest ago until the rest fits into `ROOM`."""
-    seen = [(file, file.stat()) for file in folder.iterdir()]
-    held = 0
-    for file, stat in sorted(seen, key=lambda one: one[1].st_mtime, reverse=True):
-        if OWN.fullmatch(file.name):
-            held += stat.st_size
-            if held > ROOM:
+    """Removes the files that were read longest ago until the newer ones fit into `ROOM`."""
+    stats = {file: file.stat() for file in folder.iterdir()}
+    size = 0
+    for file, stat in sorted(stats.items(), key=lambda pair: pair[1].st_mtime, reverse=True):
+        if OURS.fullmatch(file.name):
+            size += stat.st_size
+            if size > ROOM:
                 file.unlink(missing_ok=True)
         elif file.name.startswith((ASIDE, ".tmp")) and time.time() - stat.st_mtime > UNFINISHED_S:
             file.unlink(missing_ok=True)

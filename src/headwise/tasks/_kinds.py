@@ -14,7 +14,7 @@ roles: (predicates + arguments, 4): predicate word, start, end (exclusive), clas
 predicate p.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -36,15 +36,13 @@ Row = tuple[Any, ...]
 
 def constituents(tree: Tree) -> list[tuple[int, int, str]]:
     """Phrases (start, end, label), parents first, without the top node, with unary chains joined by "+", top to bottom."""
-    found: list[tuple[int, int, str]] = []
+    phrases: dict[tuple[int, int], str] = {}
     for start, end, label in tree.spans():
         if label in TOPS:
             continue
-        if found and found[-1][:2] == (start, end):
-            found[-1] = (start, end, f"{found[-1][2]}+{bare_label(label)}")
-        else:
-            found.append((start, end, bare_label(label)))
-    return found
+        chain = [phrases[start, end]] if (start, end) in phrases else []
+        phrases[start, end] = "+".join([*chain, bare_label(label)])
+    return [(start, end, label) for (start, end), label in phrases.items()]
 
 
 def punctuation(sentence: Sentence) -> list[bool]:
@@ -69,23 +67,21 @@ def _dependencies(sentence: Sentence, value: Any) -> list[Row]:
         sentence = replace(with_dependencies(sentence), upos=None)  # punctuation by the tree's own tags
     heads = sentence.heads or ()
     relations = sentence.deprels or ("dep",) * len(heads)
-    dots = punctuation(sentence)
-    return [
-        (head, relation, int(not dot)) for head, relation, dot in zip(heads, relations, dots, strict=True)
-    ]
+    counted = [int(not is_punctuation) for is_punctuation in punctuation(sentence)]
+    return list(zip(heads, relations, counted, strict=True))
 
 
 def _constituents(sentence: Sentence, value: Any) -> list[Row]:
-    dots = [i for i, leaf in enumerate(value.leaves()) if leaf.label in UNCOUNTED]
-    return [*constituents(value), *((i, i + 1, None) for i in dots)]
+    uncounted = [i for i, leaf in enumerate(value.leaves()) if leaf.label in UNCOUNTED]
+    return [*constituents(value), *((i, i + 1, None) for i in uncounted)]
 
 
 def _roles(sentence: Sentence, value: Any) -> list[Row]:
-    found: list[Row] = []
+    rows: list[Row] = []
     for predicate in value:
-        found.append((predicate.index, predicate.index, predicate.index + 1, "V"))
-        found.extend((predicate.index, *span) for span in predicate.arguments)
-    return found
+        rows.append((predicate.index, predicate.index, predicate.index + 1, "V"))
+        rows.extend((predicate.index, *span) for span in predicate.arguments)
+    return rows
 
 
 Score = Callable[[Any], float]  # the metric of predictions, by the labels that a guess was made for
@@ -138,7 +134,7 @@ class Kind:
         layers: the layers of `Sentence` that it can be asked of, the default first (word kinds).
         rows: the label rows of a sentence with classes by name (word kinds).
         width: columns of a label row.
-        place: which of them is the class.
+        class_column: which of them is the class.
         filling: a row beyond the end of a sentence.
         first: a class that is number 0 whatever the others are called.
         columns: the text columns it has unless told otherwise, where they are not one or two.
@@ -162,7 +158,7 @@ class Kind:
     layers: tuple[str, ...] = ()
     rows: Callable[[Sentence, Any], list[Row]] | None = None
     width: int = 1
-    place: int = 0
+    class_column: int = 0
     filling: tuple[int, ...] = (IGNORED,)
     first: str = ""
     columns: tuple[str, ...] = ()
@@ -200,7 +196,7 @@ class Kind:
 
 
 DECODERS = "headwise.models._decoders"
-_FOUND: Any = {"counts": ("correct", "predicted", "gold")}
+_COUNTS: Any = {"counts": ("correct", "predicted", "gold")}
 _TOKENS: Any = {
     "reads": "tokens",
     "metrics": ("token-accuracy", "perplexity", "bits-per-byte"),
@@ -240,7 +236,7 @@ KINDS: Registry[Kind] = Registry(
             decoder=f"{DECODERS}.tagging:build",
             head="token-classification",
             output=f"{DECODERS}.language:tag_output",
-            **_FOUND,
+            **_COUNTS,
             chance=commonest_class,
             layers=("upos", "xpos", "deprels"),
             rows=_tags,
@@ -250,11 +246,11 @@ KINDS: Registry[Kind] = Registry(
             ("count-f1",),
             "list",
             decoder=f"{DECODERS}.spans:build",
-            **_FOUND,
+            **_COUNTS,
             layers=("entities",),
             rows=_spans,
             width=3,
-            place=2,
+            class_column=2,
         ),
         "dependencies": Kind(
             "words",
@@ -265,7 +261,7 @@ KINDS: Registry[Kind] = Registry(
             layers=("heads", "tree"),
             rows=_dependencies,
             width=3,
-            place=1,
+            class_column=1,
             filling=(IGNORED, IGNORED, 0),
         ),
         "constituents": Kind(
@@ -273,11 +269,11 @@ KINDS: Registry[Kind] = Registry(
             ("count-f1",),
             "list",
             decoder=f"{DECODERS}.constituents:build",
-            **_FOUND,
+            **_COUNTS,
             layers=("tree",),
             rows=_constituents,
             width=3,
-            place=2,
+            class_column=2,
             trees=True,
         ),
         "roles": Kind(
@@ -285,11 +281,11 @@ KINDS: Registry[Kind] = Registry(
             ("count-f1",),
             "list",
             decoder=f"{DECODERS}.semantic_roles:build",
-            **_FOUND,
+            **_COUNTS,
             layers=("roles",),
             rows=_roles,
             width=4,
-            place=3,
+            class_column=3,
             first="V",
         ),
         "next-token": Kind(head="causal-lm", output=f"{DECODERS}.language:next_token_output", **_TOKENS),
@@ -343,18 +339,23 @@ def rows(sentence: Sentence, kind: str, layer: str) -> list[Row]:
     return read(sentence, value)
 
 
-def class_names(found: Iterable[list[Row]], kind: str) -> list[str]:
-    """The class names in use, sorted ("V" first for roles)."""
-    place, first = KINDS[kind].place, KINDS[kind].first
-    names = {row[place] for sentence in found for row in sentence} - {None}
-    return [first, *sorted(names - {first})] if first else sorted(names)
+def class_names(names: Iterable[str], kind: str) -> list[str]:
+    """Class names without repetition, sorted ("V" first for roles)."""
+    first = KINDS[kind].first
+    if not first:
+        return sorted(set(names))
+    return [first, *sorted(set(names) - {first})]
 
 
-def to_array(found: Sequence[Row], kind: str, number: dict[str, int]) -> NDArray[np.int64]:
-    """Rows with class names as the integer array that the top of this module describes."""
-    width, place = KINDS[kind].width, KINDS[kind].place
-    numbered = [
-        [*row[:place], -1 if row[place] is None else number[row[place]], *row[place + 1 :]] for row in found
-    ]
-    out = np.array(numbered, dtype=np.int64).reshape(-1, width)
-    return out[:, 0] if width == 1 else out
+def to_array(rows: Sequence[Row], kind: str, numbers: Mapping[str | None, int]) -> NDArray[np.int64]:
+    """Rows with class names as the integer array that the top of this module describes.
+
+    Args:
+        rows: of one sentence.
+        kind: the kind of task.
+        numbers: of the classes by name; -1 for None.
+    """
+    width, column = KINDS[kind].width, KINDS[kind].class_column
+    numbered = [(*row[:column], numbers[row[column]], *row[column + 1 :]) for row in rows]
+    labels = np.array(numbered, dtype=np.int64).reshape(-1, width)
+    return labels[:, 0] if width == 1 else labels

@@ -27,15 +27,15 @@ def masked(
     seed: int,
     rate: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """BERT's masking: of the chosen tokens 80 % become the mask token, 10 % a random token, 10 % stay.
+    """BERT's masking: of the tokens that are drawn 80 % become the mask token, 10 % a random token, 10 % stay.
 
     Args:
         ids: (rows, tokens) token numbers.
         text: (rows, tokens) where the text is: neither padding nor special.
-        position: (rows, tokens) place of each token in its row, padding aside.
+        position: (rows, tokens) number of each token in its row, padding aside.
         mask: the mask token.
         vocabulary: how many tokens there are.
-        seed, rate: another seed, another choice; the share of tokens chosen, at least one a row.
+        seed, rate: another seed, another draw; the share of tokens drawn, at least one a row.
 
     Returns:
         The ids with tokens hidden, and where tokens must be predicted.
@@ -50,11 +50,10 @@ def masked(
     if not 0 < rate <= 1:
         raise HeadwiseError(f"mask_rate must be above 0 and at most 1, got {rate}")
     with np.errstate(over="ignore"):
-        place = mix(np.maximum(position, 0).astype(np.uint64))
-        content = np.where(text, mix(ids.astype(np.uint64) ^ place), np.uint64(0)).sum(
-            1, dtype=np.uint64
-        )  # (rows,)
-        key = mix(content ^ mix(np.array(seed % 2**64, dtype=np.uint64)))[:, None] ^ place
+        position_key = mix(np.maximum(position, 0).astype(np.uint64))
+        token_key = np.where(text, mix(ids.astype(np.uint64) ^ position_key), np.uint64(0))
+        row_key = token_key.sum(1, dtype=np.uint64)  # (rows,)
+        key = mix(row_key ^ mix(np.array(seed % 2**64, dtype=np.uint64)))[:, None] ^ position_key
         draws = [mix(key + np.uint64(n)) for n in (1, 2, 3)]
     choice, fate = (np.where(text, (draw >> np.uint64(11)) / 2.0**53, 2.0) for draw in draws[:2])
     predicted = choice < np.maximum(rate, choice.min(1, keepdims=True) + 1e-12)

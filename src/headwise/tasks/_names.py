@@ -1,14 +1,35 @@
-"""Tasks by name, as the command line and recipes give them: presets, the grammar's own, and tables of a TOML file."""
+"""Tasks by name, as the command line and recipes give them: presets, synthetic ones, and tables of a TOML file.
 
-from collections.abc import Sequence
+One TOML block a task, no code needed:
+
+[reviews]
+path = "reviews.csv"
+text = "review"
+label = "stars"
+
+[glue.rte]
+preset = "rte"
+path = "data"
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from headwise._base.names import shown
+from headwise._base.parsing import parse_toml
 from headwise.errors import HeadwiseError, did_you_mean
+from headwise.tasks._checks import check_settings
 from headwise.tasks._presets import PRESETS, preset
+from headwise.tasks._sources import SAVED_SPLITS, SENTENCES, is_saved
+from headwise.tasks._structured import structured
 from headwise.tasks._tables import TABLES, stem, suffix
 from headwise.tasks._task import Task
-from headwise.tasks._toml import read_toml, synthetic_task, table_for
+
+SETTINGS = tuple(name for name in inspect.signature(Task).parameters if name not in ("name", "data"))
+KEYS = (*SETTINGS, "preset", "grammar", "size")  # of a task's table
 
 
 def find_tasks(
@@ -24,9 +45,9 @@ def find_tasks(
     """The tasks called `names`.
 
     Args:
-        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded grammar;
-            or "treebank:dep" for a layer (pos, xpos, ner, dep, tree-dep, con, srl) of the annotated sentences in `data`.
-            Without names, every task of `file`.
+        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded
+            grammar; or "treebank:dep" for a layer (pos, xpos, ner, dep, tree-dep, con, srl) of the annotated
+            sentences in `data`. Without names, every task of `file`.
         data: the folder that holds the presets' sets; None: the hub.
         file: a TOML file that defines tasks.
         size: training examples of a grammar task; default: 2000.
@@ -38,46 +59,71 @@ def find_tasks(
         HeadwiseError: a name is unknown, or two tasks have the same one.
     """
     size, seed = 2000 if size is None else size, seed or 0
-    defined = {task.name: task for task in read_toml(file)} if file is not None else {}
+    defined = {} if file is None else {task.name: task for task in read_toml(file)}
     if not names and not defined:
         raise HeadwiseError(
             "no task was named: give presets (sst2), grammar tasks (grammar:topic), or a TOML file that defines tasks"
         )
-    found = []
+    tasks: dict[str, Task] = {}
     for name in names or defined:
+        origin: dict[str, Any] = {"name": name, "size": size, "seed": seed}
+        if data is not None:
+            origin["data"] = str(Path(data).absolute())
         if name in defined:
-            found.append(defined[name] if metric is None else defined[name].with_metric(metric))
-        elif name.startswith("grammar:"):
-            found.append(synthetic_task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric))
-        elif name.startswith("treebank:"):
-            from headwise.tasks._structured import structured
-
-            if data is None:
-                raise HeadwiseError(f"{name}: the data folder is the treebank, and none is given")
-            (layer,) = structured(data, [name.removeprefix("treebank:")], seed=seed)
-            found.append(layer if metric is None else layer.with_metric(metric))
+            task = defined[name] if metric is None else defined[name].with_metric(metric)
+            origin["file"] = str(Path(str(file)).absolute())
         elif defined and name not in PRESETS and did_you_mean(name, defined):
             raise HeadwiseError(
                 f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}"
             )
-        elif suffix(Path(name)) in TABLES:
-            raise HeadwiseError(f"{name} is a file, not the name of a task: {table_for(Path(name))}")
         else:
-            found.append(preset(name, data, metric=metric, seed=seed))
-        places = {"data": data, "file": file if name in defined else None}
-        where: dict[str, Any] = {
-            key: str(Path(place).absolute()) for key, place in places.items() if place is not None
-        }
+            task = _named_task(name, data, size, seed, metric)
         if held_out:
-            found[-1] = found[-1].held_out()
-            where["held_out"] = True
-        found[-1].origin = {"name": name, "size": size, "seed": seed, **where}
-    seen: set[str] = set()
-    for task in found:
-        if task.name in seen:
+            task = task.held_out()
+            origin["held_out"] = True
+        task.origin = origin
+        if task.name in tasks:
             raise HeadwiseError(f"the task {task.name!r} is named twice")
-        seen.add(task.name)
-    return found
+        tasks[task.name] = task
+    return list(tasks.values())
+
+
+def _named_task(name: str, data: str | Path | None, size: int, seed: int, metric: str | None) -> Task:
+    """A synthetic task, a layer of a treebank, or a preset."""
+    if name.startswith("grammar:"):
+        return synthetic_task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric)
+    if name.startswith("treebank:"):
+        if data is None:
+            raise HeadwiseError(f"{name}: the data folder is the treebank, and none is given")
+        (task,) = structured(data, [name.removeprefix("treebank:")], seed=seed)
+        return task if metric is None else task.with_metric(metric)
+    if suffix(Path(name)) in TABLES:
+        raise HeadwiseError(f"{name} is a file, not the name of a task: {table_for(Path(name))}")
+    return preset(name, data, metric=metric, seed=seed)
+
+
+def synthetic_task(name: str, **settings: Any) -> Task:
+    """A task of the synthetic language, whose room lies above this one and is opened by its name."""
+    return cast(Task, import_module("headwise.grammar").task(name, **settings))
+
+
+def as_tasks(tasks: Any) -> list[Task]:
+    """One task or several, as a list.
+
+    Raises:
+        HeadwiseError: a name stands where a task should, or two tasks share one name.
+    """
+    task_list: list[Any] = [tasks] if isinstance(tasks, str | Task) else list(tasks)
+    for task in task_list:
+        if isinstance(task, str):
+            raise HeadwiseError(f"{task!r} is a name, but a Task is required: use {_call_for(task)}")
+        if not isinstance(task, Task):
+            raise HeadwiseError(f"expected a headwise Task, got {type(task).__name__}: {str(task)[:80]}")
+    names = [task.name for task in task_list]
+    for name in names:
+        if names.count(name) > 1:
+            raise HeadwiseError(f"two tasks are called {name!r}; give each its own name")
+    return task_list
 
 
 def _call_for(name: str) -> str:
@@ -89,20 +135,125 @@ def _call_for(name: str) -> str:
     return f"headwise.tasks.find_tasks([{name!r}], data=FOLDER)"
 
 
-def as_tasks(given: Any) -> list[Task]:
-    """One task or several, as a list.
+def read_toml(source: str | Path) -> list[Task]:
+    """The tasks a TOML file (or TOML text) defines, in its order.
+
+    A table with `path`, `hub`, `preset` or `grammar` is a task, named by its key (`[tasks.reviews]` is "reviews");
+    its further keys are the arguments of `Task`. Relative paths start at the file.
+
+    Args:
+        source: a file, or the text itself (anything with a line break).
 
     Raises:
-        HeadwiseError: a name stands where a task should, or two tasks share one name.
+        HeadwiseError: no TOML, an unknown key (the nearest one is suggested), or no task in it.
     """
-    tasks: list[Any] = [given] if isinstance(given, str | Task) else list(given)
-    for task in tasks:
-        if isinstance(task, str):
-            raise HeadwiseError(f"{task!r} is a name, but a Task is required: use {_call_for(task)}")
-        if not isinstance(task, Task):
-            raise HeadwiseError(f"expected a headwise Task, got {type(task).__name__}: {str(task)[:80]}")
-    names = [task.name for task in tasks]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise HeadwiseError(f"two tasks are called {twice[0]!r}; give each its own name")
+    is_text = isinstance(source, str) and "\n" in source
+    where = "the TOML text" if is_text else str(source)
+    base = Path() if is_text else Path(source).parent
+    try:
+        content = str(source) if is_text else Path(source).read_bytes()
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(
+            f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    if not is_text and suffix(Path(source)) in TABLES:
+        raise HeadwiseError(
+            f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}"
+        )
+    tables = parse_toml(content, where)
+    tasks = [task_from_table(name, table, base, where) for name, table in _task_tables(tables)]
+    if not tasks:
+        raise HeadwiseError(f"{where} defines no task; a task is a table with path, hub, preset or grammar")
     return tasks
+
+
+def table_for(path: Path) -> str:
+    """What a tasks file says of a data file, for messages."""
+    return (
+        f'write a file tasks.toml with the lines [{stem(path)}] and path = "{path.name}", '
+        "and give it as --tasks-file tasks.toml"
+    )
+
+
+def data_files(source: str | Path, names: Sequence[str]) -> dict[str, Any]:
+    """By task, the files that a tasks file reads its data from: of the tasks called `names`, or of all.
+
+    Files that do not exist are left out: reading them says so.
+    """
+    files_by_task = {}
+    for name, table, paths in _paths(source, names):
+        is_preset = "preset" in table
+        files = {split: _files_at(path, is_preset) for split, path in paths.items() if path.exists()}
+        if files:
+            files_by_task[name] = files
+    return files_by_task
+
+
+def missing_files(source: str | Path, names: Sequence[str]) -> list[Path]:
+    """The files and folders that a tasks file reads its data from, and that do not exist."""
+    missing = []
+    for _, _, paths in _paths(source, names):
+        missing += [path for path in paths.values() if not path.exists()]
+    return missing
+
+
+def _paths(
+    source: str | Path, names: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Path]]]:
+    """Name, table and paths by split of the tasks called `names`, or of all."""
+    base = Path(source).parent
+    for name, table in _task_tables(parse_toml(Path(source).read_bytes(), str(source))):
+        if names and name not in names:
+            continue
+        paths = table.get("path")
+        if not isinstance(paths, Mapping):
+            paths = {"": paths}
+        yield name, table, {split: base / path for split, path in paths.items() if isinstance(path, str)}
+
+
+def _files_at(path: Path, is_preset: bool) -> Any:
+    """The files of a folder that a task reads: all of a preset's or of a saved Dataset, else those that hold data."""
+    if is_preset or not path.is_dir() or is_saved(path) or (path / SAVED_SPLITS).is_file():
+        return path
+    return {file.name: file for file in sorted(path.iterdir()) if suffix(file) in (*TABLES, *SENTENCES)}
+
+
+def _task_tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            if {"path", "hub", "preset", "grammar"} & set(value):
+                yield name, value
+            else:
+                yield from _task_tables(value)
+
+
+def task_from_table(
+    name: str, table: Mapping[str, Any], base: Path = Path(), where: str = "the table"
+) -> Task:
+    """One task of a table of settings."""
+    settings = {key: value for key, value in table.items() if value is not None}
+    for key in settings:
+        if key not in KEYS:
+            hint = did_you_mean(key, KEYS) or f"; expected some of {', '.join(KEYS)}"
+            raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
+    check_settings(name, settings)
+    path = settings.get("path")
+    if isinstance(path, Mapping):
+        settings["path"] = {split: base / file for split, file in path.items()}
+    elif path is not None:
+        settings["path"] = base / path
+    if "grammar" in settings:
+        misplaced = [key for key in settings if key not in ("grammar", "size", "seed", "metric")]
+        if misplaced:
+            raise HeadwiseError(
+                f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {misplaced[0]!r}"
+            )
+        return synthetic_task(settings.pop("grammar"), **settings).renamed(name)
+    if "size" in settings:
+        raise HeadwiseError(
+            f"{where}, task {shown(name)}: only a grammar task has a size; "
+            "cut others with splits or max_examples"
+        )
+    if "preset" in settings:
+        return preset(settings.pop("preset"), settings.pop("path", None), **settings).renamed(name)
+    return Task(name, **settings)

@@ -49,8 +49,8 @@ def prefetched(items: Iterator[T], device: torch.device | None = None) -> Iterat
     thread.start()
     try:
         while True:
-            more, item = ready.get()
-            if more:
+            is_item, item = ready.get()
+            if is_item:
                 yield item  # type: ignore[misc]
             elif isinstance(item, BaseException):
                 raise item

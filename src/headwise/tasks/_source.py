@@ -28,7 +28,8 @@ class TaskSource(Settings):
     )
     size: int | None = option(
         None,
-        "Training examples per grammar task, plus a quarter as many held-out ones; default: as in the model's training, else 2000.",
+        "Training examples per grammar task, plus a quarter as many held-out ones; "
+        "default: as in the model's training, else 2000.",
         ge=10,
     )
     metric: str | None = option(
@@ -47,19 +48,20 @@ class TaskSource(Settings):
 
     def decides(self) -> dict[str, Any]:
         """The settings, and by content the data that the tasks file names."""
-        from headwise.tasks._toml import data_files
+        from headwise.tasks._names import data_files
 
-        files = data_files(self.file, self.names) if self.file is not None else {}
-        own = {
-            name: value
-            for name, value in super().decides().items()
-            if name != "held_out" or value is not None
-        }
-        return own | {"data": self._read()} | ({"files": files} if files else {})
+        decisive = super().decides() | {"data": self._folders_read()}
+        if self.held_out is None:
+            decisive.pop("held_out", None)
+        if self.file is not None:
+            files = data_files(self.file, self.names)
+            if files:
+                decisive["files"] = files
+        return decisive
 
-    def _read(self) -> "Path | dict[str, Path] | None":
-        """What the tasks read of the data folder: the folders of presets where they have their own, so that other sets beside them do not
-        count; else all of it."""
+    def _folders_read(self) -> "Path | dict[str, Path] | None":
+        """What the tasks read of the data folder: the folders of presets where they have their own, so that
+        further sets beside them do not count; else all of it."""
         from headwise.tasks._presets import own_folders
 
         if self.data is None or self.file is not None or not self.names:
@@ -68,15 +70,17 @@ class TaskSource(Settings):
         for name in self.names:
             if name.startswith("grammar:"):
                 continue
-            own = None if name.startswith("treebank:") else own_folders(name, self.data)
-            if own is None:
+            preset_folders = None if name.startswith("treebank:") else own_folders(name, self.data)
+            if preset_folders is None:
                 return self.data
-            folders |= own
+            folders |= preset_folders
         return folders
 
     def listed(self) -> tuple[str, ...]:
         """The names of the tasks: those given, or all that the tasks file defines."""
-        return self.names or (tuple(task.name for task in self.find()) if self.file is not None else ())
+        if self.names or self.file is None:
+            return self.names
+        return tuple(task.name for task in self.find())
 
     def find(self, names: Sequence[str] | None = None) -> "list[Task]":
         """The tasks; some of them by name."""
@@ -98,15 +102,17 @@ class TaskSource(Settings):
         Raises:
             HeadwiseError: there is none of a name, or the tasks file names data that is not there.
         """
-        from headwise.tasks._toml import missing_files
+        from headwise.tasks._names import missing_files
 
         self.find()
-        if self.file is not None and (lacking := missing_files(self.file, self.names)):
+        lacking = [] if self.file is None else missing_files(self.file, self.names)
+        if lacking:
             raise HeadwiseError(f"{self.file} names data that is not there: {', '.join(map(str, lacking))}")
 
     def find_trained(self) -> "tuple[list[Task], dict[str, Task]]":
         """The tasks that are trained, and by trained task a further one that its decoder answers: MNLI's mismatched set."""
-        found = self.find()
-        by_name = {task.name: task for task in found}
-        also = {"mnli": by_name["mnli_mm"]} if {"mnli", "mnli_mm"} <= set(by_name) else {}
-        return [task for task in found if task not in also.values()], also
+        tasks = {task.name: task for task in self.find()}
+        further = {}
+        if {"mnli", "mnli_mm"} <= set(tasks):
+            further["mnli"] = tasks.pop("mnli_mm")
+        return list(tasks.values()), further

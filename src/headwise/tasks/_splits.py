@@ -1,50 +1,58 @@
-"""Dividing one table into splits by fraction: reproducible by seed, and identical texts stay together."""
+"""Splits: named, and made of one table by a column or by fraction, where identical texts stay together."""
 
 import hashlib
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise._base.names import listed
 from headwise.errors import HeadwiseError
+from headwise.tasks._columns import column_values, missing
+from headwise.tasks._sources import Raw, split_name
 
-KNOWN = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")  # that headwise reads
 
 
-def name_strangers(task: str, found: Collection[str], chosen: bool) -> None:
-    """Speaks of splits that nothing reads of itself: a `holdout` beside train and validation, or in the place of one of them.
+def check_split_names(task: str, splits: Collection[str], named: bool) -> None:
+    """Speaks of splits that nothing reads of itself: a `holdout` beside train and validation, or in their place.
 
     Args:
         task: the task's name, or what it is read from.
-        found: its splits, by headwise's names.
-        chosen: whether the user wrote these names, so that others than headwise's are meant.
+        splits: their names, by headwise's names.
+        named: whether the user wrote these names, so that others than headwise's are meant.
 
     Raises:
-        HeadwiseError: there is such a split, and none for validation (which would be taken out of train), or none to train on.
+        HeadwiseError: there is such a split, and none for validation (which would be taken out of train), or none
+            to train on.
     """
-    strange = sorted(set(found) - set(KNOWN))
-    read = [name for name in KNOWN if name in found]
-    have = [*read, *strange]
-    missing = [name for name in KNOWN[:2] if name not in have]
-    if not strange or (chosen and missing != ["validation"]):
+    strange = sorted(set(splits) - set(SPLITS))
+    read = [name for name in SPLITS if name in splits]
+    missing = [name for name in ("train", "validation") if name not in splits]
+    if not strange or (named and missing != ["validation"]):
         return
-    listed, names = ", ".join(have), ", ".join(strange)
+    every, strangers = ", ".join([*read, *strange]), ", ".join(strange)
     if missing:
         raise HeadwiseError(
-            f"task {task!r} has no {' and no '.join(missing)} split: its splits are {listed}, and headwise reads {', '.join(KNOWN)}. Rename "
-            f"{names}, or map them: splits={{'train': ..., 'validation': ...}}"
+            f"task {task!r} has no {' and no '.join(missing)} split: its splits are {every}, "
+            f"and headwise reads {', '.join(SPLITS)}. Rename {strangers}, or map them: "
+            "splits={'train': ..., 'validation': ...}"
         )
     warnings.warn(
-        f"task {task!r} has the splits {listed}: {', '.join(read)} are read; {names} only when requested "
-        f"by name (predict=[{strange[0]!r}] in training). To use it as one of them: splits={{'test': {strange[0]!r}, ...}}",
+        f"task {task!r} has the splits {every}: {', '.join(read)} are read; {strangers} only when requested "
+        f"by name (predict=[{strange[0]!r}] in training). To use it as one of them: "
+        f"splits={{'test': {strange[0]!r}, ...}}",
         stacklevel=4,
     )
 
 
 def text_key(text: Sequence[str]) -> str:
     """What counts as the same text: letter case and white space aside, and for pairs the order aside."""
-    return "\x1f".join(sorted(" ".join(part.casefold().split()) for part in text))
+    return "\x1f".join(sorted(" ".join(string.casefold().split()) for string in text))
 
 
 def text_numbers(texts: Iterable[Sequence[str]]) -> NDArray[np.uint64]:
@@ -65,17 +73,14 @@ def by_fraction(
         fractions: share of each split, together 1.
         seed: another seed, another division.
     """
-    if (
-        not fractions
-        or any(share <= 0 for share in fractions.values())
-        or abs(sum(fractions.values()) - 1) > 1e-6
-    ):
+    shares = list(fractions.values())
+    if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
         raise HeadwiseError(f"fractions must be positive and add up to 1, got {dict(fractions)}")
     salt = seed.to_bytes(8, "little", signed=True)
-    places = np.fromiter((_unit(key, salt) for key in keys), np.float64)
-    bounds = np.cumsum(list(fractions.values()))
+    positions = np.fromiter((_unit(key, salt) for key in keys), np.float64)
+    bounds = np.cumsum(shares)
     bounds[-1] = 1.0
-    number = np.searchsorted(bounds, places, side="right")
+    number = np.searchsorted(bounds, positions, side="right")
     return {name: np.flatnonzero(number == i) for i, name in enumerate(fractions)}
 
 
@@ -85,6 +90,66 @@ def _unit(key: str, salt: bytes) -> float:
 
 
 def _digest(key: str, salt: bytes) -> int:
-    return int.from_bytes(
-        hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest(), "little"
-    )
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest()
+    return int.from_bytes(digest, "little")
+
+
+def divided(
+    raw: Raw,
+    text: Sequence[str],
+    split_column: str | None,
+    together: str | None,
+    fractions: Mapping[str, float],
+    seed: int,
+) -> dict[str, Raw]:
+    """One table as splits: by its split column, else by fraction."""
+    if split_column is None and raw.table is not None and "split" in raw.table.columns:
+        split_column = "split"
+    if raw.sentences is None and split_column is not None:
+        rows_by_split = split_rows(raw, split_column)
+    else:
+        rows_by_split = by_fraction(_keys(raw, text, together), fractions, seed)
+    empty = [name for name, rows in rows_by_split.items() if not len(rows)]
+    if "train" in empty:
+        raise HeadwiseError(
+            f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits"
+        )
+    if empty:
+        warnings.warn(
+            f"{raw.origin}: by chance none of its {len(raw)} rows fell into the split {listed(empty)}",
+            stacklevel=6,
+        )
+    splits = {}
+    for name, rows in rows_by_split.items():
+        if raw.sentences is None:
+            splits[name] = replace(raw, rows=rows)
+        else:
+            splits[name] = Raw(raw.origin, sentences=[raw.sentences[i] for i in rows])
+    return {name: split for name, split in splits.items() if name not in empty}
+
+
+def _keys(raw: Raw, text: Sequence[str], together: str | None) -> Iterator[str]:
+    """The key of every row: rows with one key stay in one split."""
+    if raw.sentences is not None:
+        for sentence in raw.sentences:
+            yield text_key([" ".join(sentence.words)])
+        return
+    groups = column_values(raw, together) if together else repeat(None)
+    texts = zip(*(column_values(raw, name) for name in text), strict=True)
+    for row, group in zip(texts, groups, strict=False):
+        key = text_key(list(map(str, row)))
+        if not missing(group):  # a row without a value shares it with no other
+            key = text_key([str(group)])
+        yield key
+
+
+def split_rows(raw: Raw, split_column: str) -> dict[str, NDArray[np.int64]]:
+    """Row numbers of each split that a column names; "dev" and "validation" are one split."""
+    rows_by_split: dict[str, array[int]] = {}
+    for row, value in enumerate(column_values(raw, split_column)):
+        if missing(value):
+            raise HeadwiseError(
+                f"{raw.where(row)}: {split_column} is empty, but every row needs a split; fix or remove the row"
+            )
+        rows_by_split.setdefault(split_name(str(value)), array("q")).append(row)
+    return {split: np.array(rows, dtype=np.int64) for split, rows in rows_by_split.items()}

@@ -1,23 +1,24 @@
 """Tables in files: CSV, TSV, JSON lines, parquet and plain lines, compressed or not, read without guessing what a cell means."""
 
 import csv
+import io
 import json
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, dropwhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
 from headwise._base.names import HALF, listed, shown, writable
 from headwise._base.parsing import one_line, parse_json, reading
-from headwise._base.unpacking import read_parquet
+from headwise._base.unpacking import open_bytes, read_parquet
 from headwise.errors import HeadwiseError
-from headwise.tasks._files import open_text
 
 ROWS = 10_000  # of a table made from Python objects at once
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".ndjson")
@@ -38,6 +39,28 @@ def suffix(path: Path) -> str:
 def stem(path: Path) -> str:
     """The name without format and compression: "train.jsonl.xz" -> "train"."""
     return path.name.split(".")[0]
+
+
+@contextmanager
+def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """Opens a text file for reading as UTF-8, unpacking .xz, .gz and .bz2 on the way; a byte-order mark is left out.
+
+    Args:
+        path: the file.
+        newline: as for `open`: "" leaves line ends as they are.
+
+    Raises:
+        HeadwiseError: there is no such file, or (here or while it is read) it is not UTF-8, not packed as its name says, or unpacks to
+            more than it may.
+    """
+    if not os.path.isfile(path):  # pathlib's own raises where a name is too long
+        raise HeadwiseError(f"there is no file {path}")
+    with (
+        reading(path, "UTF-8 text"),
+        open_bytes(path) as file,
+        io.TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as handle,
+    ):
+        yield handle
 
 
 def read_table(path: Path, notes: bool = False, numbers: bool = False) -> pd.DataFrame:

@@ -18,10 +18,9 @@ from headwise.tasks import _builders as building, _metrics as metrics, _sources 
 from headwise.tasks._checks import check_settings
 from headwise.tasks._classes import guess_kind, numbered_by
 from headwise.tasks._columns import column
-from headwise.tasks._dividing import divided
 from headwise.tasks._examples import Examples, in_order
 from headwise.tasks._kinds import KINDS
-from headwise.tasks._splits import by_fraction, name_strangers, text_key
+from headwise.tasks._splits import by_fraction, check_split_names, divided, text_key
 from headwise.tasks._texts import FEW
 
 SPLIT_FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -135,7 +134,7 @@ class Task:
     @classmethod
     def from_toml(cls, source: str | Path) -> "Task":
         """The one task that a TOML file or text defines; `tasks.read_toml` reads several."""
-        from headwise.tasks._toml import read_toml
+        from headwise.tasks._names import read_toml
 
         found = read_toml(source)
         if len(found) != 1:
@@ -235,7 +234,7 @@ class Task:
                 any(isinstance(source[way], Mapping) for way in ("path", "data"))
                 or self._fractions != SPLIT_FRACTIONS
             )
-            name_strangers(self.name, raw, written)
+            check_split_names(self.name, raw, written)
         return raw
 
     def _plain(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:

@@ -13,38 +13,41 @@ from numpy.typing import NDArray
 from headwise._base.writing import room_in
 
 Text = tuple[str, ...]
-FEW = 10_000  # so few texts stay as they are
+FEW = 10_000  # up to this many texts stay as they are
 
 
 class Texts(Sequence[Text]):
     """Tuples of one or two strings, read like a list of them.
 
     Args:
-        columns: for each place in the tuple the bytes of all strings and where each begins (n + 1 numbers).
-        chosen: numbers of the texts that belong, in order; None: all. Subsets share the bytes.
+        columns: for each position in the tuple the bytes of all strings and where each begins (n + 1 numbers).
+        numbers: of the texts that belong, in order; None: all. Subsets share the bytes.
     """
 
     def __init__(
         self,
         columns: Sequence[tuple[NDArray[np.uint8], NDArray[np.int64]]],
-        chosen: NDArray[np.int64] | None = None,
+        numbers: NDArray[np.int64] | None = None,
     ):
         self._columns = columns
-        self._chosen = chosen
+        self._numbers = numbers
 
     def __len__(self) -> int:
-        return len(self._columns[0][1]) - 1 if self._chosen is None else len(self._chosen)
+        if self._numbers is not None:
+            return len(self._numbers)
+        _, begins = self._columns[0]
+        return len(begins) - 1
 
     @overload
-    def __getitem__(self, place: int) -> Text: ...
+    def __getitem__(self, index: int) -> Text: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Text]: ...
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        number = range(len(self))[place]
-        if self._chosen is not None:
-            number = int(self._chosen[number])
+    def __getitem__(self, index: slice) -> list[Text]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        if self._numbers is not None:
+            number = int(self._numbers[number])
         return tuple(
             letters[begins[number] : begins[number + 1]].tobytes().decode("utf-8", "surrogatepass")
             for letters, begins in self._columns
@@ -64,7 +67,7 @@ class Texts(Sequence[Text]):
 
     def take(self, numbers: NDArray[np.int64]) -> "Texts":
         """The texts with these numbers, in that order."""
-        return Texts(self._columns, numbers if self._chosen is None else self._chosen[numbers])
+        return Texts(self._columns, numbers if self._numbers is None else self._numbers[numbers])
 
 
 def keep_texts(texts: Iterable[Text], count: int) -> Sequence[Text]:
@@ -82,8 +85,8 @@ def keep_texts(texts: Iterable[Text], count: int) -> Sequence[Text]:
             if not files:
                 files = [tempfile.TemporaryFile() for _ in text]  # noqa: SIM115  a map of it lasts as long as the texts do
                 begins = [np.zeros(count + 1, np.int64) for _ in text]
-            for part, file, begin in zip(text, files, begins, strict=True):
-                raw = part.encode("utf-8", "surrogatepass")
+            for string, file, begin in zip(text, files, begins, strict=True):
+                raw = string.encode("utf-8", "surrogatepass")
                 begin[number + 1] = begin[number] + len(raw)
                 file.write(raw)
         for file in files:

@@ -164,10 +164,12 @@ class RoleDecoder(nn.Module):
         longest = spans.shape[2]
         # one more than the share of the longest sentence: the device may round it up
         most_words = (
-            int(keep_words.max()) if room is None else max(ceil(longest * self.predicates) + 1, room.heads)
+            int(keep_words.max())
+            if room is None
+            else max(ceil(longest * self.predicates) + 1, room.predicates)
         )
         most_spans = (
-            int(keep_spans.max()) if room is None else max(ceil(longest * self.spans) + 1, room.others)
+            int(keep_spans.max()) if room is None else max(ceil(longest * self.spans) + 1, room.arguments)
         )
         word, word_on = _best(words, keep_words, most_words)
         flat, span_on = _best(spans.flatten(1), keep_spans, most_spans)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
-from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Sentence
-from headwise.tasks._tables import suffix
+from headwise.tasks._tables import open_text, suffix
 from headwise.tasks.readers import brackets, columns, conllu, ontonotes, propbank
 from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
 

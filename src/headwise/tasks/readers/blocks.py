@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from headwise.errors import HeadwiseError
-from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Predicate, Sentence, Span
+from headwise.tasks._tables import open_text
 
 Item = TypeVar("Item")
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
-from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Sentence, Tree
+from headwise.tasks._tables import open_text
 from headwise.tasks.readers.blocks import gather
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}

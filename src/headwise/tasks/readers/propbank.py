@@ -14,8 +14,8 @@ from headwise._base.names import shown, writable
 from headwise._base.parsing import parse_json
 from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
-from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Predicate, Sentence, Span, Tree
+from headwise.tasks._tables import open_text
 from headwise.tasks.readers import brackets
 from headwise.tasks.readers.blocks import check_heads, check_roles, gather
 from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
