@@ -23,8 +23,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each tokenisation."""
     seen: list[int] = []
-    own = encoding._plain_rows
-    monkeypatch.setattr(encoding, "_plain_rows", lambda *given: seen.append(1) or own(*given))
+    own = encoding.text_rows
+    monkeypatch.setattr(encoding, "text_rows", lambda *given: seen.append(1) or own(*given))
     return seen
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Task, _encoding as encoding, _kept as kept, _windows as windows, encode
+from headwise.tasks import Examples, Task, _kept as kept, _rows, encode
 from headwise.tasks._texts import FEW, Texts, keep_texts
 
 ROWS = 30_000
@@ -128,8 +128,7 @@ def test_a_table_is_given_back_to_the_system_once_it_is_read(tmp_path: Path, kin
 def test_tokens_are_gathered_in_the_space_they_take(
     table: pd.DataFrame, wordpiece: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (encoding, windows):
-        monkeypatch.setattr(module, "CHUNK", 100)
+    monkeypatch.setattr(_rows, "CHUNK", 100)
     rows = [(text,) for text in table["text"][: FEW + 1000]]
     examples = Examples(keep_texts(iter(rows), len(rows)), np.zeros(len(rows), np.int64), kind)
     wordpiece(rows[0][0])

@@ -34,7 +34,7 @@ def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:
         return not task.metric_given and task.name in model.tasks and model.tasks[task.name].kind == task.kind
 
     return [
-        task.with_metric(model.tasks[task.name].metric, given=False) if known(task) else task
+        task.with_metric(model.tasks[task.name].metric, by_user=False) if known(task) else task
         for task in tasks
     ]
 

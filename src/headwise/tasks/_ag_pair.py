@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,34 +30,37 @@ def ag_pair(news: Examples, seed: int = 0) -> Examples:
         HeadwiseError: not single classified texts, or topics too uneven or too small to pair.
     """
     if not KINDS[news.kind].one_class or news.pairs:
-        raise HeadwiseError(
-            f"ag_pair needs single texts with classes, got kind {news.kind!r}{' of pairs' if news.pairs else ''}"
-        )
+        of_pairs = " of pairs" if news.pairs else ""
+        raise HeadwiseError(f"ag_pair needs single texts with classes, got kind {news.kind!r}{of_pairs}")
     rng = np.random.default_rng(seed)
     same, different = pair_up(np.asarray(news.labels), rng)
     pairs, labels = [*same, *different], [1] * len(same) + [0] * len(different)
     order = rng.permutation(len(pairs))
-    texts: list[tuple[str, ...]] = [(news.texts[pairs[i][0]][0], news.texts[pairs[i][1]][0]) for i in order]
+    texts: list[tuple[str, ...]] = []
+    for number in order:
+        first, second = pairs[number]
+        texts.append((*news.texts[first], *news.texts[second]))
     return Examples(texts, np.array(labels, dtype=np.int64)[order], "classes", CLASSES)
 
 
 def pair_up(topics: NDArray[np.int64], rng: np.random.Generator) -> tuple[Pairs, Pairs]:
     """Pairs of article numbers: those of the same topic, and those of different topics."""
-    members = {
-        int(topic): rng.permutation(np.flatnonzero(topics == topic)).tolist() for topic in np.unique(topics)
-    }
-    if len(topics) % 2 and members:
-        members[max(members, key=lambda topic: len(members[topic]))].pop()
-    sizes = [len(group) for group in members.values()]
-    message = f"topics of sizes {sizes} cannot be paired: none may exceed half of all articles, and each needs at least a few"
+    groups = [rng.permutation(np.flatnonzero(topics == topic)).tolist() for topic in np.unique(topics)]
+    if len(topics) % 2:
+        max(groups, key=len).pop()
+    sizes = [len(group) for group in groups]
+    message = (
+        f"topics of sizes {sizes} cannot be paired: none may exceed half of all articles, "
+        "and each needs at least a few"
+    )
     if not sizes or max(sizes) > sum(sizes) / 2:
         raise HeadwiseError(message)
     for _ in range(TRIES):  # only topics of a handful of articles ever need a second draw
-        same, different = draw(list(members.values()), rng)
-        inside = [match(slots, lambda a, b: a != b, rng) for slots in same]
-        outside = match(different, lambda a, b: bool(topics[a] != topics[b]), rng)
-        if outside is not None and all(pairs is not None for pairs in inside):
-            return [pair for pairs in inside if pairs is not None for pair in pairs], outside
+        same_slots, different_slots = draw(groups, rng)
+        same = [match(slots, lambda a, b: a != b, rng) for slots in same_slots]
+        different = match(different_slots, lambda a, b: bool(topics[a] != topics[b]), rng)
+        if different is not None and None not in same:
+            return list(chain.from_iterable(same)), different  # type: ignore[arg-type]
     raise HeadwiseError(message)
 
 
@@ -68,13 +72,13 @@ def draw(groups: Sequence[list[int]], rng: np.random.Generator) -> tuple[list[li
     """
     same: list[list[int]] = []
     different: list[int] = []
-    fewer = True
+    odd_step = -1
     for group in sorted(groups, key=len):
         slots = rng.permutation(group + group).tolist()
         size = len(group)
         if size % 2:
-            size += -1 if fewer else 1
-            fewer = not fewer
+            size += odd_step
+            odd_step = -odd_step
         same.append(slots[:size])
         different += slots[size:]
     return same, rng.permutation(different).tolist()
@@ -97,7 +101,7 @@ def match(
     for i in range(len(pairs)):
         if good(pairs[i], 1):
             continue
-        for j in _others(len(pairs), rng):
+        for j in _partners(len(pairs), rng):
             (a, b), (c, d) = pairs[i], pairs[j]
             new = ((a, c), (b, d)) if rng.random() < 0.5 else ((a, d), (b, c))
             if j != i and frozenset(new[0]) != frozenset(new[1]) and all(good(pair, 0) for pair in new):
@@ -110,8 +114,8 @@ def match(
     return pairs
 
 
-def _others(size: int, rng: np.random.Generator) -> Iterator[int]:
-    """Places to trade with: a few at random, which nearly always suffices, then every one."""
+def _partners(size: int, rng: np.random.Generator) -> Iterator[int]:
+    """Numbers of pairs to trade with: a few at random, which nearly always suffices, then every pair."""
     yield from rng.integers(size, size=20).tolist()
     for _ in range(3):  # each look flips a coin over how to trade
         yield from rng.permutation(size).tolist()

@@ -13,24 +13,18 @@ from numpy.typing import NDArray
 from headwise._base.names import HALF, listed, shown, writable
 from headwise.errors import HeadwiseError
 from headwise.tasks import _kinds as kinds
-from headwise.tasks._classes import By, class_name, named, warn_of_names
-from headwise.tasks._columns import column, column_values, known, missing
+from headwise.tasks._classes import LISTS, By, class_name, named, warn_of_names
+from headwise.tasks._columns import column, column_name, column_values, missing
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import KINDS
-from headwise.tasks._sentence import Sentence
+from headwise.tasks._sentence import Sentence, has_layer
 from headwise.tasks._sources import Raw
 from headwise.tasks._splits import text_numbers
 from headwise.tasks._texts import keep_texts
+from headwise.tasks.readers import spans_from_tags
 
-LAYERS = (
-    "upos",
-    "xpos",
-    "heads",
-    "deprels",
-    "entities",
-    "tree",
-    "roles",
-)  # of sentences, that tasks can be asked of
+# of sentences, that tasks can be asked of
+LAYERS = ("upos", "xpos", "heads", "deprels", "entities", "tree", "roles")
 
 
 def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tuple[str, ...]:
@@ -39,19 +33,23 @@ def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tupl
     Raises:
         HeadwiseError: it names another number.
     """
-    own = KINDS[kind].columns if kind is not None else ()
-    named = (text,) if isinstance(text, str) else tuple(text)
-    if own and named == ("text",):
-        return own
-    if len(named) not in ((len(own),) if own else (1, 2)):
-        wanted = f"{len(own)} columns ({', '.join(own)})" if own else "one or two columns"
-        raise HeadwiseError(f"task {task!r}: text= names {wanted}, got {named!r}")
-    if len(set(named)) < len(named):
-        raise HeadwiseError(f"task {task!r}: text= names the column {named[0]!r} twice")
-    return named
+    kind_columns = () if kind is None else KINDS[kind].columns
+    columns = (text,) if isinstance(text, str) else tuple(text)
+    if kind_columns:
+        if columns == ("text",):
+            return kind_columns
+        expected = f"{len(kind_columns)} columns ({', '.join(kind_columns)})"
+        fits = len(columns) == len(kind_columns)
+    else:
+        expected, fits = "one or two columns", len(columns) in (1, 2)
+    if not fits:
+        raise HeadwiseError(f"task {task!r}: text= names {expected}, got {columns!r}")
+    if len(set(columns)) < len(columns):
+        raise HeadwiseError(f"task {task!r}: text= names the column {columns[0]!r} twice")
+    return columns
 
 
-def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
+def _texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
     rows = zip(*(column_values(raw, name) for name in columns), strict=True)
     return keep_texts((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw))
@@ -59,17 +57,19 @@ def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
 
 def without_empty(task: str, raw: Raw, columns: Sequence[str]) -> Raw:
     """The table without the rows in which a text is empty or missing; a warning says how many there were, and which was the first."""
-    rows = zip(*(column_values(raw, name) for name in columns), strict=True)
-    empty = np.fromiter((any(_blank(value) for value in row) for row in rows), bool, len(raw))
+    empty = np.zeros(len(raw), bool)
+    for name in columns:
+        empty |= np.fromiter(map(_blank, column_values(raw, name)), bool, len(raw))
     if not empty.any():
         return raw
     first = raw.where(int(empty.argmax()))
     warnings.warn(
-        f"task {task!r}: {empty.sum():,} of {len(raw):,} rows have an empty text and are left out; the first: {first}",
+        f"task {task!r}: {empty.sum():,} of {len(raw):,} rows have an empty text and are left out; "
+        f"the first: {first}",
         stacklevel=5,
     )
-    left = np.arange(len(raw)) if raw.rows is None else raw.rows
-    return replace(raw, rows=left[~empty])
+    rows = np.arange(len(raw)) if raw.rows is None else raw.rows
+    return replace(raw, rows=rows[~empty])
 
 
 def _blank(value: Any) -> bool:
@@ -80,7 +80,8 @@ def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]
     for name, value in zip(columns, row, strict=True):
         if _blank(value):
             raise HeadwiseError(
-                f"{raw.where(number)}: {name} is empty; fix or remove the row, or leave out such rows with drop_empty=True"
+                f"{raw.where(number)}: {name} is empty; fix or remove the row, "
+                "or leave out such rows with drop_empty=True"
             )
         if not isinstance(value, str):
             raise HeadwiseError(
@@ -102,34 +103,34 @@ def plain(
     may_miss: bool,
 ) -> Examples:
     """Examples of a table of texts (every kind but the word kinds); `by` and `may_miss` as for `class_numbers`."""
-    found = texts(raw, text)
-    _warn_of_ties(raw, kind, text, found)
-    entry = KINDS[kind]
-    if entry.labels is not None and label in text:
+    texts = _texts(raw, text)
+    _warn_of_ties(raw, kind, text, texts)
+    read_labels = KINDS[kind].labels
+    if read_labels is None:
+        labels: NDArray[Any] = np.zeros(len(texts), dtype=np.int64)
+    elif label in text:
         raise HeadwiseError(
-            f"{raw.origin}: the column {label!r} is both the text and the label; name another with text= or label="
+            f"{raw.origin}: the column {label!r} is both the text and the label; "
+            "name another with text= or label="
         )
-    labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
-    if entry.labels is not None:
-        without = may_miss and known(raw, label) is None
-        labels = (
-            entry.unlabelled(len(found))
-            if without
-            else entry.labels(raw, label, classes, by=by, may_miss=may_miss)
-        )
-    return Examples(found, labels, kind, tuple(classes))
+    elif may_miss and column_name(raw, label) is None:
+        labels = KINDS[kind].unlabelled(len(texts))
+    else:
+        labels = read_labels(raw, label, classes, by=by, may_miss=may_miss)
+    return Examples(texts, labels, kind, tuple(classes))
 
 
 def _warn_of_ties(raw: Raw, kind: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     """Warns of rows in which the two texts that a kind compares, the last two, are one text (BLiMP has seven)."""
-    if KINDS[kind].compares:
-        same = [number for number, row in enumerate(rows) if row[-1] == row[-2]]
-        if same:
-            warnings.warn(
-                f"{raw.where(same[0])}: {columns[-2]} and {columns[-1]} are the same text, which no model can tell apart; so they are in "
-                f"{len(same):,} of {len(rows):,} rows",
-                stacklevel=5,
-            )
+    if not KINDS[kind].compares:
+        return
+    same = [number for number, row in enumerate(rows) if row[-1] == row[-2]]
+    if same:
+        warnings.warn(
+            f"{raw.where(same[0])}: {columns[-2]} and {columns[-1]} are the same text, which no model can tell "
+            f"apart; so they are in {len(same):,} of {len(rows):,} rows",
+            stacklevel=5,
+        )
 
 
 def warn_of_gaps(task: str, split: str, examples: Examples) -> None:
@@ -139,74 +140,74 @@ def warn_of_gaps(task: str, split: str, examples: Examples) -> None:
     lacking = KINDS[examples.kind].lacking(examples.labels)
     if not lacking.all():
         warnings.warn(
-            f"task {task!r}: {lacking.sum():,} of the {len(examples):,} {split} examples have no label, so this split has no score; fix "
-            "them, or leave such rows out with skip_unlabelled=True",
+            f"task {task!r}: {lacking.sum():,} of the {len(examples):,} {split} examples have no label, "
+            "so this split has no score; fix them, or leave such rows out with skip_unlabelled=True",
             stacklevel=5,
         )
 
 
 def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Sentence]:
     """Sentences from a table with a column of word lists and a column of tag lists (BIO tags for spans)."""
-    from headwise.tasks.readers.tags import spans_from_tags
-
     names = named(raw, label)
-    found = []
+    sentences = []
     for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True)):
         where = raw.where(row)
-        lists = all(isinstance(one, (list, tuple, np.ndarray)) for one in (word_list, tags))
-        if not lists or len(word_list) != len(tags) or len(tags) == 0:
+        are_lists = isinstance(word_list, LISTS) and isinstance(tags, LISTS)
+        if not are_lists or len(word_list) != len(tags) or len(tags) == 0:
             raise HeadwiseError(
-                f"{where}: {words} and {label} must be lists of equal length, at least 1, got {shown(word_list)} and {shown(tags)}"
+                f"{where}: {words} and {label} must be lists of equal length, at least 1, "
+                f"got {shown(word_list)} and {shown(tags)}"
             )
         if names and not all(isinstance(tag, (int, np.integer)) and 0 <= tag < len(names) for tag in tags):
             raise HeadwiseError(
-                f"{where}: {label} is {shown(list(tags))}; expected numbers of the {len(names)} tags the source names"
+                f"{where}: {label} is {shown(list(tags))}; "
+                f"expected numbers of the {len(names)} tags the source names"
             )
-        gap = next(
-            (i for i, pair in enumerate(zip(word_list, tags, strict=True), 1) if any(map(_blank, pair))), None
-        )
-        if gap is not None:
-            raise HeadwiseError(f"{where}: word {gap} or its tag is empty; fix or remove the row")
-        tag_names = [names[int(tag)] if names else class_name(tag, where) for tag in tags]
-        if not all(writable(part) for part in (*map(str, word_list), *tag_names)):
-            raise HeadwiseError(f"{where}: a word or tag {HALF}; fix or remove the row")
-        sentence = tuple(str(word) for word in word_list)
-        if KINDS[kind].layers[0] == "entities":
-            found.append(
-                Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where)
-            )
+        for number, (word, tag) in enumerate(zip(word_list, tags, strict=True), 1):
+            if _blank(word) or _blank(tag):
+                raise HeadwiseError(f"{where}: word {number} or its tag is empty; fix or remove the row")
+        word_list = tuple(map(str, word_list))
+        if names:
+            tags = tuple(names[int(tag)] for tag in tags)
         else:
-            found.append(Sentence(sentence, upos=tuple(tag_names), source=where))
-    return found
+            tags = tuple(class_name(tag, where) for tag in tags)
+        if not all(map(writable, (*word_list, *tags))):
+            raise HeadwiseError(f"{where}: a word or tag {HALF}; fix or remove the row")
+        if KINDS[kind].layers[0] == "entities":
+            entities = tuple(spans_from_tags(tags, "bio", where))
+            sentences.append(Sentence(word_list, entities=entities, source=where))
+        else:
+            sentences.append(Sentence(word_list, upos=tags, source=where))
+    return sentences
 
 
 def annotated(
     task: str, raw: Mapping[str, Raw], kind: str, words: str, label: str | None, classes: Sequence[str] | None
 ) -> dict[str, Examples]:
     """Examples of a word kind, of annotated sentences or of tables with word lists; `label` is the layer, or the table's column."""
-    layer = label or KINDS[kind].layers[0]
-    sentences = {split: part.sentences for split, part in raw.items() if part.sentences is not None}
-    for split in [split for split in raw if split not in sentences]:
-        sentences[split] = tagged_sentences(raw[split], kind, words, label or "label")
-    if any(part.sentences is None for part in raw.values()):
-        layer = KINDS[kind].layers[0]
-    elif layer not in KINDS[kind].layers:
+    layers = KINDS[kind].layers
+    layer = label or layers[0]
+    if any(table.sentences is None for table in raw.values()):
+        layer = layers[0]  # `label` is a column
+    elif layer not in layers:
+        raise HeadwiseError(f"task {task!r}: label={layer!r} does not fit {kind!r}: {', '.join(layers)}")
+    sentences = {}
+    for split, table in raw.items():
+        if table.sentences is not None:
+            sentences[split] = table.sentences
+        else:
+            sentences[split] = tagged_sentences(table, kind, words, label or "label")
+    examples = word_level(sentences, kind, layer, classes)
+    if not examples:
+        every = list(chain.from_iterable(sentences.values()))
+        layers_there = [name for name in LAYERS if has_layer(every, name)]
+        fitting = [name for name in layers_there if name in layers]
+        remedy = f"; for those give label={fitting[0]!r}" if fitting else ""
         raise HeadwiseError(
-            f"task {task!r}: label={layer!r} does not fit {kind!r}: {', '.join(KINDS[kind].layers)}"
+            f"task {task!r}: no sentence has the layer {layer!r}; "
+            f"they have: {', '.join(layers_there) or 'none'}{remedy}"
         )
-    found = word_level(sentences, kind, layer, classes)
-    if not found:
-        held = [
-            name
-            for name in LAYERS
-            if any(getattr(s, name) is not None for part in sentences.values() for s in part)
-        ]
-        fits = next((name for name in held if name in KINDS[kind].layers), None)
-        remedy = f"; for those give label={fits!r}" if fits else ""
-        raise HeadwiseError(
-            f"task {task!r}: no sentence has the layer {layer!r}; they have: {', '.join(held) or 'none'}{remedy}"
-        )
-    return found
+    return examples
 
 
 def word_level(
@@ -262,15 +263,19 @@ def check(task: str, splits: Mapping[str, Examples]) -> None:
     """What a split alone cannot show: one class only, and texts shared between splits (a warning with the count)."""
     train = splits.get("train")
     if train is not None and KINDS[train.kind].one_answer and len(np.unique(np.asarray(train.labels))) < 2:
-        what = train.classes[int(train.labels[0])] if train.classes and len(train) else str(train.labels[:1])
+        label = str(train.labels[:1])
+        if train.classes and len(train):
+            label = train.classes[int(train.labels[0])]
         raise HeadwiseError(
-            f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed"
+            f"task {task!r}: all {len(train)} training examples have the label {label}; at least two are needed"
         )
     if train is None or KINDS[train.kind].reads == "tokens":
         return
     seen = text_numbers(train.texts)
     for name, examples in splits.items():
-        shared = int(np.isin(text_numbers(examples.texts), seen).sum()) if name != "train" else 0
+        if name == "train":
+            continue
+        shared = int(np.isin(text_numbers(examples.texts), seen).sum())
         if shared and (KINDS[train.kind].reads != "words" or shared > len(examples) / 2):
             share = f"{shared} of the {len(examples)} {name} examples"
             warnings.warn(f"task {task!r}: {share} also occur in the training split", stacklevel=4)

@@ -19,10 +19,10 @@ def _texts(value: Any) -> bool:
 
 
 def _table(value: Any, inner: Callable[[Any], bool]) -> bool:
-    return isinstance(value, Mapping) and all(_text(key) and inner(one) for key, one in value.items())
+    return isinstance(value, Mapping) and all(map(_text, value)) and all(map(inner, value.values()))
 
 
-def _place(value: Any) -> bool:
+def _path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike) and _text(str(value))
 
 
@@ -40,7 +40,7 @@ COLUMNS: Check = ("the name of a column, or a list of them", lambda value: _text
 EXPECTED: dict[str, Check] = {
     "path": (
         "a file or folder, or a table of files by split",
-        lambda value: _place(value) or _table(value, _place),
+        lambda value: _path(value) or _table(value, _path),
     ),
     "text": COLUMNS,
     **dict.fromkeys(
@@ -56,15 +56,8 @@ EXPECTED: dict[str, Check] = {
     "grammar": TEXT,
     "size": ("a whole number of at most ten million", lambda value: type(value) is int and value <= 10**7),
 }
-GIVEN = (
-    "text",
-    "fractions",
-    "seed",
-    "skip_unlabelled",
-    "drop_empty",
-    "skip_bad",
-    "synthetic",
-)  # their defaults are values, so None is not one
+# their defaults are values, so None is not one
+NEVER_NONE = ("text", "fractions", "seed", "skip_unlabelled", "drop_empty", "skip_bad", "synthetic")
 READING: dict[str, Check] = {"columns": ("a list of texts", _texts), "scheme": TEXT, "mentions": TEXT}
 
 
@@ -75,13 +68,16 @@ def check_settings(task: str, settings: Mapping[str, Any], expected: Mapping[str
         HeadwiseError: by task, setting and value.
     """
     for name, value in settings.items():
-        if (value is not None or name in GIVEN) and name in expected and not expected[name][1](value):
-            raise HeadwiseError(f"task {shown(task)}: {name} is {shown(value)}; expected {expected[name][0]}")
+        if name not in expected or (value is None and name not in NEVER_NONE):
+            continue
+        description, fits = expected[name]
+        if not fits(value):
+            raise HeadwiseError(f"task {shown(task)}: {name} is {shown(value)}; expected {description}")
     reading = settings.get("reading") or {}
-    unknown = [name for name in reading if name not in READING]
-    if unknown:
-        raise HeadwiseError(
-            f"task {shown(task)}: reading has no option {shown(unknown[0])}; it has: {', '.join(READING)}"
-        )
+    for name in reading:
+        if name not in READING:
+            raise HeadwiseError(
+                f"task {shown(task)}: reading has no option {shown(name)}; it has: {', '.join(READING)}"
+            )
     if reading:
         check_settings(task, reading, READING)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from headwise._base.names import HALF, cut, listed, shown, spelling, writable
 from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.tasks._columns import column, column_values, known, missing
+from headwise.tasks._columns import column, column_name, column_values, missing
 from headwise.tasks._sources import Raw
 
 By = Literal["names", "source", "user"]
@@ -28,6 +28,7 @@ WHOLE = re.compile(r"-?\d+\.0+")
 NOTHING = {"_", "nan", "<na>", "nat", "null", "n/a", "#n/a"}  # what programs write for a missing value
 BOOLEANS = {"false": "0", "true": "1"}
 FORM = "letter case, white space, underscores, zeros, types or the form of characters"
+LISTS = (list, tuple, np.ndarray)
 SEVERAL = (
     "several labels for one text are not supported, because accuracy, chance, lesions and probes compare one answer with one label: "
     "make one task of each label, or name a column with one label for each text"
@@ -35,60 +36,61 @@ SEVERAL = (
 
 
 def guess_kind(raw: Raw, label: str, text: str) -> str:
-    """The kind of task a label column asks for: fractions -> number; lists beside lists of words -> tags; the rest -> classes.
+    """The kind of task a label column asks for: number for fractions, tags for lists beside lists of words, else
+    classes.
 
     Raises:
         HeadwiseError: it holds nothing, several labels for one text, numbers and words, or nearly as many values as rows.
     """
-    count, first, names = 0, None, set()
-    fraction = word = comma = None  # the first value of each
+    count, names = 0, set()
+    examples: dict[str, Any] = {}  # the first value of each sort
     for row, value in enumerate(column_values(raw, label)):
         if missing(value):
             continue
-        if isinstance(value, (list, tuple, np.ndarray)) and all(
-            isinstance(one, (list, tuple, np.ndarray)) for one in column(raw, text).iloc[:1]
-        ):
+        if isinstance(value, LISTS) and all(isinstance(words, LISTS) for words in column(raw, text).iloc[:1]):
             return "tags"
-        name = class_name(value, raw.where(row))
-        first = value if not count else first
         count += 1
-        if isinstance(value, str):
-            number = NUMBER.fullmatch(value.strip()) is not None
-            word = value if word is None and not number else word
-            comma = value if comma is None and not number and COMMAS.fullmatch(value.strip()) else comma
-        if fraction is None and _is_fraction(value):
-            fraction = value
-        if fraction is None:
+        name = class_name(value, raw.where(row))
+        examples.setdefault("any", value)
+        if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
+            examples.setdefault("word", value)
+            if COMMAS.fullmatch(value.strip()):
+                examples.setdefault("comma", value)
+        if "fraction" not in examples and _is_fraction(value):
+            examples["fraction"] = value
+        if "fraction" not in examples:
             names.add(name)
     if not count:
         raise HeadwiseError(f"{raw.origin}: column {label!r} is empty; name the label column with label=")
+    where = f"{raw.origin}: column {label!r} holds"
     choose = 'give kind="number" or kind="classes" if that is intended, or choose another label='
-    if fraction is not None and word is not None:
+    if {"fraction", "word"} <= set(examples):
         raise HeadwiseError(
-            f"{raw.origin}: column {label!r} holds numbers such as {shown(fraction)} and others such as {shown(word)}; fix those, or {choose}"
+            f"{where} numbers such as {shown(examples['fraction'])} and others such as {shown(examples['word'])}; "
+            f"fix those, or {choose}"
         )
-    if fraction is not None:
+    if "fraction" in examples:
         return "number"
-    if comma is not None and all(COMMAS.fullmatch(name.strip()) for name in names):
+    if "comma" in examples and all(COMMAS.fullmatch(name.strip()) for name in names):
         raise HeadwiseError(
-            f"{raw.origin}: column {label!r} holds numbers with decimal commas, such as {shown(comma)}; write 2.5 for 2,5, or give "
-            'kind="classes" if these are names'
+            f"{where} numbers with decimal commas, such as {shown(examples['comma'])}; write 2.5 for 2,5, "
+            'or give kind="classes" if these are names'
         )
     if all(LIST.fullmatch(name.strip()) for name in names):
         raise HeadwiseError(
-            f'{raw.origin}: column {label!r} holds lists written as text, such as {shown(first)}; give kind="classes" if these are names. As '
-            f"lists, {SEVERAL}"
+            f"{where} lists written as text, such as {shown(examples['any'])}; "
+            f'give kind="classes" if these are names. As lists, {SEVERAL}'
         )
     if count > 50 and len(names) > count / 2:
         raise HeadwiseError(
-            f"{raw.origin}: column {label!r} holds {len(names)} different values in {count} rows, such as {shown(first)}; {choose}"
+            f"{where} {len(names)} different values in {count} rows, such as {shown(examples['any'])}; {choose}"
         )
     return "classes"
 
 
 def _is_fraction(value: Any) -> bool:
-    if isinstance(value, str):
-        value = float(value) if NUMBER.fullmatch(value.strip()) else 0.0
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
     return isinstance(value, (float, Decimal)) and math.isfinite(value) and value != int(value)
 
 
@@ -111,21 +113,23 @@ def class_name(value: Any, where: str = "the data") -> str:
 
 def named(raw: Raw, label: str) -> tuple[str, ...] | None:
     """The names that a source itself gives the numbers in a column (a ClassLabel)."""
-    return (raw.names or {}).get(known(raw, label) or label) if raw.table is not None else None
+    if raw.table is None or raw.names is None:
+        return None
+    return raw.names.get(column_name(raw, label) or label)
 
 
-def numbered_by(raw: Raw, label: str, chosen: bool) -> By:
-    """Who numbers the classes of a training table; `chosen`: the user names them."""
-    if chosen:
+def numbered_by(raw: Raw, label: str, by_user: bool) -> By:
+    """Who numbers the classes of a training table; `by_user`: the user names them."""
+    if by_user:
         return "user"
     return "names" if named(raw, label) is None else "source"
 
 
 def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     """The classes of a training table: names the source knows, else the values found, sorted (numbers by size)."""
-    own = named(raw, label)
-    if own is not None:
-        return own
+    source_names = named(raw, label)
+    if source_names is not None:
+        return source_names
     counts = Counter(
         class_name(value, raw.where(row))
         for row, value in enumerate(column_values(raw, label))
@@ -136,11 +140,9 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     if broken is not None:
         raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; fix or remove its rows")
     warn_of_names(counts, f"{raw.origin}: column {label!r}")
-    return tuple(
-        sorted(counts, key=lambda name: (_number(name), name))
-        if all(map(_is_number, counts))
-        else sorted(counts)
-    )
+    if all(map(_is_number, counts)):
+        return tuple(sorted(counts, key=lambda name: (_number(name), name)))
+    return tuple(sorted(counts))
 
 
 def warn_of_names(counts: Mapping[str, int], where: str) -> None:
@@ -153,22 +155,24 @@ def warn_of_names(counts: Mapping[str, int], where: str) -> None:
     alike: dict[str, list[str]] = {}
     for name in counts:
         alike.setdefault(_alike(name), []).append(name)
-    pairs = [names for names in alike.values() if len(names) > 1]
-    said = [
-        f"the classes {' and '.join(f'{written(name)} ({counts[name]})' for name in names)}"
-        for names in pairs[:5]
-    ]
-    more = f" and {len(pairs) - 5} more such groups" if len(pairs) > 5 else ""
-    if said:
+    groups = []
+    for names in alike.values():
+        if len(names) > 1:
+            spellings = [f"{written(name)} ({counts[name]})" for name in names]
+            groups.append(f"the classes {' and '.join(spellings)}")
+    if groups:
+        further = f" and {len(groups) - 5} more such groups" if len(groups) > 5 else ""
         warnings.warn(
-            f"{where} has {'; '.join(said)}{more}, which differ only in {FORM}: make them one if they mean one",
+            f"{where} has {'; '.join(groups[:5])}{further}, which differ only in {FORM}: "
+            "make them one if they mean one",
             stacklevel=5,
         )
     nothing = [name for name in counts if name.strip().casefold() in NOTHING]
     if nothing and len(counts) > len(nothing):
-        many = f"{written(nothing[0])} as a class ({counts[nothing[0]]} labels)"
         warnings.warn(
-            f"{where} has {many}: where it stands for a missing label, leave the cell empty", stacklevel=5
+            f"{where} has {written(nothing[0])} as a class ({counts[nothing[0]]} labels): "
+            "where it stands for a missing label, leave the cell empty",
+            stacklevel=5,
         )
 
 
@@ -181,8 +185,9 @@ def _alike(name: str) -> str:
 
 def written(name: str) -> str:
     """A class in quotes, also with the codes of its characters where some are not plain letters."""
-    plain = name.isascii() and name.isprintable()
-    return cut(repr(name) if plain else f"{name!r} {name!a}")
+    if name.isascii() and name.isprintable():
+        return cut(repr(name))
+    return cut(f"{name!r} {name!a}")
 
 
 def _is_number(name: str) -> bool:
@@ -207,67 +212,69 @@ def class_numbers(
             label may be a class number, where no class name is a number itself.
         may_miss: whether labels may be missing.
     """
-    places = {name: i for i, name in enumerate(classes)}
-    own = named(raw, label)
-    if own is not None:
-        places = {
-            str(i): place for i, place in enumerate(_own_places(raw, label, own, classes, by))
-        }  # labels are these numbers
-    elif by != "names" and not any(map(_is_number, classes)):
-        places = {str(i): i for i in range(len(classes))} | places
-        if not {"true", "false"} & {name.casefold() for name in classes}:
-            places = dict(zip(("False", "True"), range(len(classes)), strict=False)) | places
+    numbers = _class_numbers_by_label(raw, label, classes, by)
     out = np.full(len(raw), -1, dtype=np.int64)
     for row, value in enumerate(column_values(raw, label)):
         name = "-1" if missing(value) else class_name(value, raw.where(row))
-        if name in places:
-            out[row] = places[name]
+        if name in numbers:
+            out[row] = numbers[name]
         elif name != "-1":
             raise HeadwiseError(
-                f"{raw.where(row)}: label {shown(value)} is not among the classes of the training split: {listed(classes)}"
-                f"{_near(name, classes)}"
+                f"{raw.where(row)}: label {shown(value)} is not among the classes of the training split: "
+                f"{listed(classes)}{_near(name, classes)}"
             )
         elif not may_miss:
             remedy = "" if missing(value) else "; if -1 is a class of its own, name the classes with classes="
             raise HeadwiseError(
-                f"{raw.where(row)}: {label} is {value!r}, that is, unlabelled; remove the row or give skip_unlabelled=True{remedy}"
+                f"{raw.where(row)}: {label} is {value!r}, that is, unlabelled; remove the row "
+                f"or give skip_unlabelled=True{remedy}"
             )
     return out
 
 
-def _own_places(raw: Raw, label: str, own: Sequence[str], classes: Sequence[str], by: str) -> list[int]:
-    """The class of each number that a source names itself: by name, else by number where the user renames as many classes.
+def _class_numbers_by_label(raw: Raw, label: str, classes: Sequence[str], by: By) -> dict[str, int]:
+    """The number of the class that each label means."""
+    source_names = named(raw, label)
+    if source_names is not None:  # labels are the numbers of these
+        numbers = _numbers_of_names(raw, label, source_names, classes, by)
+        return {str(i): number for i, number in enumerate(numbers)}
+    by_label = {name: i for i, name in enumerate(classes)}
+    if by != "names" and not any(map(_is_number, classes)):
+        by_label = {str(i): i for i in range(len(classes))} | by_label
+        if not {"true", "false"} & {name.casefold() for name in classes}:
+            by_label = dict(zip(("False", "True"), range(len(classes)), strict=False)) | by_label
+    return by_label
+
+
+def _numbers_of_names(
+    raw: Raw, label: str, source_names: Sequence[str], classes: Sequence[str], by: str
+) -> list[int]:
+    """The class of each name that a source gives: by name, else by number where the user renames as many classes.
 
     Raises:
         HeadwiseError: neither fits.
     """
     for spelled in (str, spelling):
-        places = {spelled(name): i for i, name in enumerate(classes)}
-        if len(places) == len(classes) and all(spelled(name) in places for name in own):
-            return [places[spelled(name)] for name in own]
-    if by == "user" and len(own) == len(
-        classes
-    ):  # a user's other names for the same numbers, where none is another number's name
-        ours, theirs = [spelling(name) for name in classes], [spelling(name) for name in own]
+        numbers = {spelled(name): i for i, name in enumerate(classes)}
+        if len(numbers) == len(classes) and all(spelled(name) in numbers for name in source_names):
+            return [numbers[spelled(name)] for name in source_names]
+    # a user's new names for the same numbers, where none is the name of another number
+    if by == "user" and len(source_names) == len(classes):
+        ours, theirs = list(map(spelling, classes)), list(map(spelling, source_names))
         if all(mine == name or name not in ours for mine, name in zip(ours, theirs, strict=True)):
-            return list(range(len(own)))
+            return list(range(len(source_names)))
     raise HeadwiseError(
-        f"{raw.origin}: the column {label!r} names its classes {listed(own)}, but the task has {listed(classes)}; name these with classes="
+        f"{raw.origin}: the column {label!r} names its classes {listed(source_names)}, "
+        f"but the task has {listed(classes)}; name these with classes="
     )
 
 
 def _near(name: str, classes: Sequence[str]) -> str:
     """A hint at the class that a label may mean."""
-    same = next((other for other in classes if _alike(other) == _alike(name)), None)
-    if same is not None:
-        return f" ({written(name)} differs from {written(same)} only in {FORM})"
+    for class_ in classes:
+        if _alike(class_) == _alike(name):
+            return f" ({written(name)} differs from {written(class_)} only in {FORM})"
     return did_you_mean(name, classes)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, str) and "_" in value:  # Python's 1_000
-        raise ValueError
-    return float(value)
 
 
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
@@ -275,10 +282,13 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     out = np.empty(len(raw))
     for row, value in enumerate(column_values(raw, label)):
         try:
-            out[row] = math.nan if missing(value) else _float(value)
+            if isinstance(value, str) and "_" in value:  # Python's 1_000
+                raise ValueError
+            out[row] = math.nan if missing(value) else float(value)
         except (TypeError, ValueError, OverflowError):
-            comma = isinstance(value, str) and COMMAS.fullmatch(value.strip()) is not None
-            remedy = f"; write {value.strip().replace(',', '.')}" if comma else ""
+            remedy = ""
+            if isinstance(value, str) and COMMAS.fullmatch(value.strip()):
+                remedy = f"; write {value.strip().replace(',', '.')}"
             raise HeadwiseError(
                 f"{raw.where(row)}: {label} is {shown(value)}, not a number{remedy}"
             ) from None
@@ -286,4 +296,6 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
             raise HeadwiseError(
                 f"{raw.where(row)}: {label} is {value!r}, not a finite number; fix or remove the row"
             )
-    return np.full(len(out), math.nan) if may_miss and (out == -1).all() else out
+    if may_miss and (out == -1).all():
+        out[:] = math.nan
+    return out

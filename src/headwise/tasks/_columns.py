@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from headwise._base.names import listed, shown
 from headwise.errors import HeadwiseError, did_you_mean
@@ -25,51 +24,48 @@ def column(raw: Raw, name: str) -> pd.Series:
         raise HeadwiseError(
             f"{raw.origin} holds annotated sentences, not a table: name their kind= (tags, spans, dependencies, constituents or roles)"
         )
-    found = known(raw, name)
-    if found is None:
-        have = [str(c) for c in raw.table.columns]
+    own_name = column_name(raw, name)
+    if own_name is None:
+        names = list(map(str, raw.table.columns))
         hint = f"; name it with {name}=" if name in ("text", "label") else ""  # the default names
         raise HeadwiseError(
-            f"{raw.origin} has no column {name!r}, only: {listed(have)}{did_you_mean(name, have)}{hint}"
+            f"{raw.origin} has no column {name!r}, only: {listed(names)}{did_you_mean(name, names)}{hint}"
         )
-    if list(raw.table.columns).count(found) > 1:
-        raise HeadwiseError(
-            f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one"
-        )
-    return raw.table[found] if raw.rows is None else raw.table[found].iloc[raw.rows].reset_index(drop=True)
+    count = list(raw.table.columns).count(own_name)
+    if count > 1:
+        raise HeadwiseError(f"{raw.origin} has {count} columns {own_name!r}: rename all but one")
+    values = raw.table[own_name]
+    return values if raw.rows is None else values.iloc[raw.rows].reset_index(drop=True)
 
 
-def known(raw: Raw, name: str) -> str | None:
-    """The column that `name` means, or None where the table has none."""
+def column_name(raw: Raw, name: str) -> str | None:
+    """The table's name of the column that `name` means ("a|b"), or None where the table has none."""
     assert raw.table is not None
-    return next((part for part in (name, *name.split("|")) if part in raw.table.columns), None)
+    return next((choice for choice in (name, *name.split("|")) if choice in raw.table.columns), None)
 
 
 def column_values(raw: Raw, name: str) -> Iterator[Any]:
     """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
-    whole = column(replace(raw, rows=None), name)
-    pieces = (_piece(whole, raw.rows, begin, begin + CHUNK) for begin in range(0, len(whole), CHUNK))
-    return (value for piece in pieces for value in _listed(raw, name, piece))
+    values = column(replace(raw, rows=None), name)
+    for begin in range(0, len(values), CHUNK):
+        chunk = values.iloc[begin : begin + CHUNK]
+        if raw.rows is not None:
+            first, last = np.searchsorted(raw.rows, (begin, begin + CHUNK))
+            chunk = chunk.iloc[raw.rows[first:last] - begin]
+        yield from _python_values(raw, name, chunk)
 
 
-def _listed(raw: Raw, name: str, piece: pd.Series) -> list[Any]:
+def _python_values(raw: Raw, name: str, chunk: pd.Series) -> list[Any]:
     try:
-        found = piece.tolist()
+        values = chunk.tolist()
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "pyarrow":
             raise
         raise HeadwiseError(f"{raw.origin}: column {name!r} is damaged or not UTF-8 text ({error})") from None
-    if piece.dtype != object:
-        return found
-    return [
-        value.item() if getattr(value, "ndim", None) == 0 else value for value in found
-    ]  # tensors and numpy's own numbers
-
-
-def _piece(whole: pd.Series, rows: NDArray[np.int64] | None, begin: int, end: int) -> pd.Series:
-    """Rows `begin` to `end` of a column, as far as they are among `rows`; no copy is made of the whole column."""
-    piece = whole.iloc[begin:end]
-    return piece if rows is None else piece.iloc[rows[slice(*np.searchsorted(rows, (begin, end)))] - begin]
+    if chunk.dtype != object:
+        return values
+    # tensors and numpy's own numbers are scalars, too
+    return [value.item() if getattr(value, "ndim", None) == 0 else value for value in values]
 
 
 def missing(value: Any) -> bool:
@@ -90,9 +86,8 @@ def read_texts(path: Path, count: int) -> list[str]:
     if suffix(path) not in TABLES:
         return read_lines(path)[:count]
     raw = Raw(str(path), table=read_table(path))
-    found = []
-    for row, text in enumerate(islice(column_values(raw, "sentence"), count)):
+    texts = list(islice(column_values(raw, "sentence"), count))
+    for row, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             raise HeadwiseError(f"{raw.where(row)}: sentence is {shown(text)}; fix or remove the row")
-        found.append(text)
-    return found
+    return texts

@@ -41,32 +41,15 @@ PUNCTUATION = {
 }
 ASIDE = {"EDITED", "PRN", "META", "CODE", "LST", "LS"}  # heads only where a phrase has nothing else
 AUXILIARIES = {
-    "be",
-    "am",
-    "are",
-    "is",
-    "was",
-    "were",
-    "been",
-    "being",
-    "'m",
-    "'re",
-    "'s",
-    "m",
-    "re",
-    "s",
-    "ai",
+    *["be", "am", "are", "is", "was", "were", "been", "being", "'m", "'re", "'s", "m", "re", "s", "ai"],
+    *["have", "has", "had", "having", "'ve", "'d", "ve", "d", "do", "does", "did", "doing", "done"],
+    *["get", "gets", "got", "getting", "gotten"],
 }
-AUXILIARIES |= {"have", "has", "had", "having", "'ve", "'d", "ve", "d", "do", "does", "did", "doing", "done"}
-AUXILIARIES |= {"get", "gets", "got", "getting", "gotten"}
-UNWANTED = (
-    PUNCTUATION | ASIDE | {"CC", "CONJP"},
-    PUNCTUATION | ASIDE,
-    PUNCTUATION,
-    set[str](),
-)  # as heads
-SEPARATORS = {"CC", "CONJP", ",", ":"}  # between the parts of a coordination
+# from carrying a phrase; where they exclude every child, the next of these
+EXCLUDED = (PUNCTUATION | ASIDE | {"CC", "CONJP"}, PUNCTUATION | ASIDE, PUNCTUATION, set[str]())
+SEPARATORS = {"CC", "CONJP", ",", ":"}  # between the conjuncts of a coordination
 VERBAL = "VB VBD VBG VBN VBP VBZ"
+VERBS = frozenset(VERBAL.split())
 NOUNS = "NN NNS NNP NNPS NX NML"
 CLAUSES = "S SQ SINV SBARQ"
 AROUND = {**dict.fromkeys((*CLAUSES.split(), "SBAR"), "S"), "VP": "VP", "PP": "PP", "NP": "NP"}
@@ -123,22 +106,22 @@ def dependencies(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The head of every word (0: the root, k: the k-th word counted from 1) and its relation; the tree must hold no traces."""
     leaves = list(tree.leaves())
     heads, relations = [0] * len(leaves), ["root"] * len(leaves)
-    places = iter(range(len(leaves)))
+    numbers = iter(range(len(leaves)))
 
     def head_word(node: Tree) -> int:
         if not node.children:
-            return next(places)
+            return next(numbers)
         words = [head_word(child) for child in node.children]
-        chosen = words[head_child(node)]
+        head = words[head_child(node)]
         for child, word in zip(node.children, words, strict=True):
-            if word != chosen:
-                heads[word] = chosen + 1
-                relations[word] = (
-                    "punct"
-                    if bare_label(leaves[word].label) in PUNCTUATION
-                    else relation(bare_label(child.label), bare_label(node.label))
-                )
-        return chosen
+            if word == head:
+                continue
+            heads[word] = head + 1
+            if bare_label(leaves[word].label) in PUNCTUATION:
+                relations[word] = "punct"
+            else:
+                relations[word] = relation(bare_label(child.label), bare_label(node.label))
+        return head
 
     head_word(tree)
     return tuple(heads), tuple(relations)
@@ -146,34 +129,32 @@ def dependencies(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 def relation(phrase: str, around: str) -> str:
     """What a phrase (or part of speech) is to the phrase around it."""
-    return f"NP|{AROUND[around]}" if phrase == "NP" and around in AROUND else phrase
+    if phrase == "NP" and around in AROUND:
+        return f"NP|{AROUND[around]}"
+    return phrase
 
 
 def head_child(node: Tree) -> int:
     """Which child of a phrase carries it."""
     labels = [bare_label(child.label) for child in node.children]
-    candidates = next(
-        found
-        for unwanted in UNWANTED
-        if (found := [i for i, label in enumerate(labels) if label not in unwanted])
-    )
-    parts = list(accumulate(label in SEPARATORS for label in labels))
-    for side, wanted in RULES.get(bare_label(node.label), [("<", frozenset[str]())]):
+    candidates: list[int] = []
+    for excluded in EXCLUDED:
+        candidates = candidates or [i for i, label in enumerate(labels) if label not in excluded]
+    conjuncts = list(accumulate(label in SEPARATORS for label in labels))  # each child's, by number
+    for side, carriers in RULES.get(bare_label(node.label), [("<", frozenset[str]())]):
+        if not carriers and side != "VERB":  # any child
+            return candidates[-1] if side == ">" else candidates[0]
         if side == "VERB":  # a verb that is no auxiliary, else the verb phrase under the auxiliaries
             verbs = [
-                i
-                for i in candidates
-                if labels[i] in VERBAL.split() and _plain(node.children[i]) not in AUXILIARIES
+                i for i in candidates if labels[i] in VERBS and _plain(node.children[i]) not in AUXILIARIES
             ]
             phrases = [i for i in candidates if labels[i] == "VP"]
-            found = sorted(verbs + phrases, key=lambda i: (parts[i], i in phrases))
+            fitting = sorted(verbs + phrases, key=lambda i: (conjuncts[i], i in phrases))
         else:
-            found = [i for i in candidates if labels[i] in wanted] if wanted else candidates
-        if found:
-            first = (
-                [i for i in found if parts[i] == parts[found[0]]] if wanted else found
-            )  # of a coordination the first part
-            return first[-1] if side == ">" else first[0]
+            fitting = [i for i in candidates if labels[i] in carriers]
+        if fitting:
+            first_conjunct = [i for i in fitting if conjuncts[i] == conjuncts[fitting[0]]]
+            return first_conjunct[-1] if side == ">" else first_conjunct[0]
     raise AssertionError("every rule ends with any child")
 
 

@@ -37,8 +37,7 @@ def accuracy(predictions: Array, labels: Array) -> float:
 def f1(predictions: Array, labels: Array) -> float:
     """F1 of class 1 (MRPC, QQP); 0 where there is no true positive."""
     right = np.sum((predictions == 1) & (labels == 1))
-    total = np.sum(predictions == 1) + np.sum(labels == 1)
-    return float(2 * right / total) if total else 0.0
+    return _ratio(2 * right, np.sum(predictions == 1) + np.sum(labels == 1))
 
 
 def macro_f1(predictions: Array, labels: Array) -> float:
@@ -72,7 +71,7 @@ def count_accuracy(predictions: Array, labels: Array) -> float:
 def count_f1(predictions: Array, labels: Array) -> float:
     """Micro F1 from counts: 2 correct ÷ (predicted + gold); 1 where there is nothing to find and nothing was found."""
     correct, predicted, gold = predictions[:, :3].sum(0)
-    return _ratio(2 * correct, predicted + gold) if predicted + gold else 1.0
+    return _ratio(2 * correct, predicted + gold, empty=1.0)
 
 
 def las(predictions: Array, labels: Array) -> float:
@@ -111,19 +110,26 @@ def bits_per_byte(predictions: Array, labels: Array) -> float:
 
 
 def logit_difference(predictions: Array, labels: Array) -> float:
-    """Mean difference of the logits of the right answer and the other one."""
+    """Mean difference of the logits of the right answer and the wrong one."""
     return float(np.mean(predictions))
 
 
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
+def _ratio(count: float, total: float, empty: float = 0.0) -> float:
+    """The share of a count in a total; `empty` where there is none."""
+    return float(count / total) if total else empty
 
 
 def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
     """Counts (true class, predicted class)."""
+    cells, size = _cells(predictions, labels)
+    return np.bincount(cells, minlength=size * size).reshape(size, size).astype(np.float64)
+
+
+def _cells(predictions: Array, labels: Array) -> tuple[NDArray[np.int64], int]:
+    """Each example's cell in the flat table (true class, predicted class), and the number of classes."""
     guess, true = predictions.astype(np.int64), labels.astype(np.int64)
     size = int(max(guess.max(initial=0), true.max(initial=0))) + 1
-    return np.bincount(true * size + guess, minlength=size * size).reshape(size, size).astype(np.float64)
+    return true * size + guess, size
 
 
 def _f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -135,10 +141,9 @@ def _f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _macro_f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
     total = table.sum(-1) + table.sum(-2)  # (..., classes)
-    each = np.divide(
-        2 * np.diagonal(table, axis1=-2, axis2=-1), total, out=np.zeros_like(total), where=total > 0
-    )
-    return np.asarray(each.sum(-1) / (total > 0).sum(-1))
+    right = np.diagonal(table, axis1=-2, axis2=-1)
+    scores = np.divide(2 * right, total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(scores.sum(-1) / (total > 0).sum(-1))
 
 
 def _matthews_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -146,9 +151,8 @@ def _matthews_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
     guessed, true = table.sum(-2), table.sum(-1)
     spread = (size**2 - (guessed**2).sum(-1)) * (size**2 - (true**2).sum(-1))
     above = right * size - (guessed * true).sum(-1)
-    return np.asarray(
-        np.divide(above, np.sqrt(np.maximum(spread, 0)), out=np.zeros_like(above), where=spread > 0)
-    )
+    root = np.sqrt(np.maximum(spread, 0))
+    return np.asarray(np.divide(above, root, out=np.zeros_like(above), where=spread > 0))
 
 
 MOST_CLASSES = 32  # whose counts are made for many resamples at once
@@ -217,23 +221,24 @@ def resampled(
     of_counts = METRICS[metric].of_counts
     if of_counts is None:
         return None
-    guess, true = predictions.astype(np.int64), labels.astype(np.int64)
-    size = int(max(guess.max(initial=0), true.max(initial=0))) + 1
-    if size > MOST_CLASSES or min(guess.min(initial=0), true.min(initial=0)) < 0:
+    cells, size = _cells(predictions, labels)
+    if size > MOST_CLASSES or min(predictions.min(initial=0), labels.min(initial=0)) < 0:
         return None
-    cells = np.eye(size * size)[true * size + guess]  # (examples, classes²)
-    return of_counts((counts @ cells).reshape(len(counts), size, size))
+    one_hot = np.eye(size * size)[cells]  # (examples, classes²)
+    return of_counts((counts @ one_hot).reshape(len(counts), size, size))
 
 
 def metric_label(name: str) -> str:
     """A metric's name as tables and sentences show it."""
-    return (METRICS[name].label if name in METRICS else "") or name
+    if name not in METRICS:
+        return name
+    return METRICS[name].label or name
 
 
 def metrics_of_kind(kind: str) -> tuple[str, ...]:
     """The metrics that fit tasks of a kind, its default first."""
-    named = KINDS[kind].metrics if kind in KINDS else ()
-    return (*named, *(name for name, metric in METRICS.items() if kind in metric.kinds))
+    of_kind = KINDS[kind].metrics if kind in KINDS else ()
+    return (*of_kind, *(name for name, metric in METRICS.items() if kind in metric.kinds))
 
 
 def find(name: str, kind: str) -> Metric:
@@ -287,9 +292,8 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     if len(table) == 0:
         raise HeadwiseError(f"metric {name!r} of no examples is undefined: give at least one prediction")
     if np.isnan(table).any():
-        raise HeadwiseError(
-            f"predictions hold NaN, first at example {int(np.argwhere(np.isnan(table))[0][0])}"
-        )
+        first = int(np.argwhere(np.isnan(table))[0][0])
+        raise HeadwiseError(f"predictions hold NaN, first at example {first}")
     if metric.columns:
         return metric.function(table, table)
     gold = np.asarray(labels)
@@ -305,10 +309,13 @@ def every(
 ) -> dict[str, float]:
     """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are two classes."""
     table = np.asarray(predictions)
-    undefined = {name for name in metrics_of_kind(kind) if classes > (METRICS[name].most_classes or classes)}
-    if table.ndim < 2 or table.shape[1] < 4 or not table[:, 3].sum():
-        undefined.add("bits-per-byte")
-    return {name: score(name, kind, table, labels) for name in metrics_of_kind(kind) if name not in undefined}
+    bytes_known = table.ndim == 2 and table.shape[1] >= 4 and table[:, 3].any()
+    scores = {}
+    for name in metrics_of_kind(kind):
+        fits = classes <= (METRICS[name].most_classes or classes)
+        if fits and (name != "bits-per-byte" or bytes_known):
+            scores[name] = score(name, kind, table, labels)
+    return scores
 
 
 def chance_level(name: str, kind: str, labels: Any) -> float:
@@ -322,7 +329,9 @@ def chance_level(name: str, kind: str, labels: Any) -> float:
     if not METRICS[name].higher_is_better:
         return float("inf")
     level = KINDS[kind].chance
-    return level(lambda guess: score(name, kind, guess, labels), labels) if callable(level) else level
+    if callable(level):
+        return level(lambda guess: score(name, kind, guess, labels), labels)
+    return level
 
 
 PERMUTATIONS = 199
@@ -347,8 +356,10 @@ def at_chance(
     if not np.isfinite(chance):
         return False
     reached = score(metric, kind, predictions, labels)
-    if reached <= chance or labels is None or predictions.ndim > 1:
-        return bool(reached <= chance)
+    if reached <= chance:
+        return True
+    if labels is None or predictions.ndim > 1:
+        return False
     if KINDS[kind].compares:  # every label is 0: the guess is a coin for each pair
         right = predictions > 0 if KINDS[kind].numbers else predictions == 0
         return bool(scipy.stats.binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)

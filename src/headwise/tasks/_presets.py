@@ -11,9 +11,8 @@ from headwise.tasks._kinds import KINDS
 from headwise.tasks._sources import folder_files
 from headwise.tasks._task import Task
 
-PARQUET = (
-    "refs/convert/parquet"  # the hub's own conversion of data sets that come as a script, which is never run
-)
+# the hub's own conversion of data sets that come as a script, which is never run
+PARQUET = "refs/convert/parquet"
 
 
 @dataclass(frozen=True)
@@ -126,22 +125,22 @@ def preset(
         return _ag_pair(path, metric, seed)
     if key not in PRESETS:
         raise HeadwiseError(f"no preset {name!r}{did_you_mean(key, NAMES)}; there are: {', '.join(NAMES)}")
-    chosen = PRESETS[key]
-    settings: dict[str, Any] = {**chosen.options, "splits": chosen.splits}
+    source = PRESETS[key]
+    settings: dict[str, Any] = {**source.options, "splits": source.splits}
     if path is None:
-        settings |= {"hub": chosen.hub, "subset": chosen.subset, "revision": chosen.revision}
+        settings |= {"hub": source.hub, "subset": source.subset, "revision": source.revision}
     else:
-        folder = find_folder(Path(path), chosen.folder or key)
-        settings |= {"path": folder, "splits": _folder_splits(folder, chosen.splits)}
-    if KINDS[chosen.kind].reads == "words":  # a CoNLL file has its own layer; on the hub tags are a column
-        settings["label"] = None if path is not None else chosen.label
-    elif KINDS[chosen.kind].labels is not None:
-        settings["label"] = chosen.label
+        folder = find_folder(Path(path), source.folder or key)
+        settings |= {"path": folder, "splits": _folder_splits(folder, source.splits)}
+    if KINDS[source.kind].labels is not None:
+        settings["label"] = source.label
+    elif KINDS[source.kind].reads == "words" and path is None:
+        settings["label"] = source.label  # on the hub tags are a column; a CoNLL file has its own layer
     settings |= {
-        "text": chosen.text,
-        "kind": chosen.kind,
-        "classes": chosen.classes,
-        "metric": metric or chosen.metric,
+        "text": source.text,
+        "kind": source.kind,
+        "classes": source.classes,
+        "metric": metric or source.metric,
         "seed": seed,
     }
     task = Task(key, **{**settings, **options})
@@ -158,13 +157,14 @@ def own_folders(name: str, path: Path) -> dict[str, Path] | None:
     """The folders below `path` that a preset reads, by their names; None if `name` is not a preset or reads `path` itself."""
     key = _key(name)
     if key == "ag_pair":
-        wanted = ["ag_news", *(["ag_pair"] if (path / "ag_pair").is_dir() else [])]
+        names = ["ag_news", "ag_pair"] if (path / "ag_pair").is_dir() else ["ag_news"]
     elif key in PRESETS:
-        wanted = [PRESETS[key].folder or key]
+        names = [PRESETS[key].folder or key]
     else:
         return None
-    found = {folder: path / folder for folder in wanted}
-    return found if all(place.is_dir() for place in found.values()) else None
+    if not all((path / folder).is_dir() for folder in names):
+        return None
+    return {folder: path / folder for folder in names}
 
 
 def presets(path: str | Path | None, names: Sequence[str], **options: Any) -> list[Task]:
@@ -188,19 +188,21 @@ def find_folder(path: Path, name: str) -> Path:
 
 
 def _folder_splits(folder: Path, splits: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The splits a folder has of those wanted; files may carry our names (validation) or the hub's (validation_matched)."""
+    """The splits of a preset that a folder has; files may carry our names (validation) or the hub's
+    (validation_matched).
+    """
     if splits is None or all(ours == theirs for ours, theirs in splits.items()):
         return None  # what lies in a folder is meant
-    have = folder_files(folder)
-    found = {ours: theirs for ours, theirs in splits.items() if theirs in have}
+    files = folder_files(folder)
+    present = {ours: theirs for ours, theirs in splits.items() if theirs in files}
+    # plain files are the matched ones; from train alone, as for any set, a tenth becomes validation
     plain = all(theirs.endswith("_matched") or theirs == ours for ours, theirs in splits.items())
-    if (
-        plain
-    ):  # plain files are the matched ones; from train alone, as for any set, a tenth becomes validation
-        found |= {ours: ours for ours in splits if ours in have and ours not in found}
-    if "validation" in splits and "validation" not in found and not (plain and have.keys() == {"train"}):
-        raise HeadwiseError(f"{folder} has no {splits['validation']} file, only: {', '.join(have)}")
-    return found
+    if plain:
+        present |= {ours: ours for ours in splits if ours in files and ours not in present}
+    lacks_validation = "validation" in splits and "validation" not in present
+    if lacks_validation and not (plain and files.keys() == {"train"}):
+        raise HeadwiseError(f"{folder} has no {splits['validation']} file, only: {', '.join(files)}")
+    return present
 
 
 def _ag_pair(path: str | Path | None, metric: str | None, seed: int) -> Task:

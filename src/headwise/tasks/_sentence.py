@@ -4,7 +4,7 @@ Positions are word numbers from 0; spans are half-open, `words[start:end]`. Head
 0 is the root and k the k-th word counted from 1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,26 +41,27 @@ class Tree:
 
     def spans(self) -> list[Span]:
         """Every phrase (part-of-speech nodes left out) as a span, parents before children, left to right."""
-        found: list[Span] = []
+        spans: list[Span] = []
 
         def visit(node: Tree, start: int) -> int:
             if not node.children:
                 return start + 1
-            place = len(found)
-            found.append(Span(start, start, node.label))
+            number = len(spans)
+            spans.append(Span(start, start, node.label))
             end = start
             for child in node.children:
                 end = visit(child, end)
-            found[place] = Span(start, end, node.label)
+            spans[number] = Span(start, end, node.label)
             return end
 
         visit(self, 0)
-        return found
+        return spans
 
     def __str__(self) -> str:
         """The tree in brackets on one line."""
-        inside = " ".join(str(child) for child in self.children) if self.children else self.word
-        return f"({self.label} {inside})"
+        if not self.children:
+            return f"({self.label} {self.word})"
+        return f"({self.label} {' '.join(map(str, self.children))})"
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,13 @@ class Sentence:
         return dict(pair.partition("=")[::2] for pair in self.feats[word].split("|")).get(name)
 
 
+def has_layer(sentences: Iterable[Sentence], layer: str) -> bool:
+    """Whether any of the sentences was annotated with a layer."""
+    return any(getattr(sentence, layer) is not None for sentence in sentences)
+
+
 def bare_label(label: str) -> str:
     """A phrase label without function tags and indices: "NP-SBJ-1" -> "NP"; "-LRB-" stays."""
-    return label if label.startswith("-") else label.split("-")[0].split("=")[0]
+    if label.startswith("-"):
+        return label
+    return label.split("-")[0].split("=")[0]

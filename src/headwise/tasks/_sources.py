@@ -1,6 +1,6 @@
 """Where examples come from: files, folders, the hub, or Python objects, each as tables (or sentences) by split.
 
-A source is turned into `{split: Raw}`. One table without splits is called "all"; `splitting` divides it.
+A source is turned into `{split: Raw}`. One table without splits is called "all"; `_splits.divided` divides it.
 """
 
 import os
@@ -17,41 +17,21 @@ from headwise._base.names import shown
 from headwise._base.parsing import one_line, read_json
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.tasks._sentence import Sentence
-from headwise.tasks._tables import LINES, TABLES, as_table, of_rows, read_table, stem, suffix
+from headwise.tasks._tables import LINES, TABLES, as_table, read_table, stem, suffix, table_of_rows
+from headwise.tasks.readers import read_sentences
 
 ALL = "all"
 SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval"), "test"),
 }
-SPLIT_NAMES |= {
-    "dev": "validation",
-    "development": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-}
-SENTENCES = (
-    ".conllu",
-    ".conll",
-    ".conll2003",
-    ".bio",
-    ".iob",
-    ".iob2",
-    ".ptb",
-    ".mrg",
-    ".trees",
-    ".gold_conll",
-    ".v4_gold_conll",
-)
 TREES = (".ptb", ".mrg", ".trees")  # which may stand beside a .conllu file of the same sentences
-SAVED, SAVED_SPLITS = (
-    ("state.json", "dataset_info.json"),
-    "dataset_dict.json",
-)  # what `save_to_disk` of the datasets library leaves
+COLUMNS = (".conll", ".conll2003", ".bio", ".iob", ".iob2", ".gold_conll", ".v4_gold_conll")
+SENTENCES = (".conllu", *TREES, *COLUMNS)
+# what `save_to_disk` of the datasets library leaves
+SAVED = ("state.json", "dataset_info.json")
+SAVED_SPLITS = "dataset_dict.json"
 
 
 @dataclass(frozen=True)
@@ -68,13 +48,17 @@ class Raw:
     names: Mapping[str, tuple[str, ...]] | None = None
     rows: NDArray[np.int64] | None = None
 
-    def where(self, place: int) -> str:
-        """ "file, row 7", for messages; `place` counts the rows of this split from 0."""
-        return f"{self.origin}, row {(place if self.rows is None else self.rows[place]) + 1}"
+    def where(self, row: int) -> str:
+        """ "file, row 7", for messages; `row` counts those of this split from 0."""
+        table_row = row if self.rows is None else self.rows[row]
+        return f"{self.origin}, row {table_row + 1}"
 
     def __len__(self) -> int:
-        whole = self.sentences if self.table is None else self.table
-        return len((whole if whole is not None else ()) if self.rows is None else self.rows)
+        if self.rows is not None:
+            return len(self.rows)
+        if self.table is not None:
+            return len(self.table)
+        return len(self.sentences or ())
 
 
 def from_path(
@@ -84,16 +68,16 @@ def from_path(
 
     Args:
         path: a file; a folder with train, validation (valid, val, dev) and test files; a saved Dataset or DatasetDict; or {split: file}.
-        word_level: whether sentences are wanted: then JSON lines are read as annotated sentences too.
+        word_level: whether the task needs sentences: then JSON lines are read as annotated sentences too.
         reading: passed on to the sentence readers (`skip_bad`, `scheme`, ...).
     """
     if isinstance(path, Mapping):
-        named = one_each([(split_name(name), Path(file)) for name, file in path.items()], "path=")
-        return {name: _read(file, word_level, reading) for name, file in named.items()}
-    where = Path(path)
-    if os.path.isdir(where) and not is_saved(where):
-        return {name: _read(file, word_level, reading) for name, file in folder_files(where).items()}
-    return {ALL: _read(where, word_level, reading)}
+        files = one_each([(split_name(name), Path(file)) for name, file in path.items()], "path=")
+    elif os.path.isdir(path) and not is_saved(Path(path)):
+        files = folder_files(Path(path))
+    else:
+        files = {ALL: Path(path)}
+    return {split: _read(file, word_level, reading) for split, file in files.items()}
 
 
 def is_saved(folder: Path) -> bool:
@@ -110,41 +94,42 @@ def folder_files(folder: Path) -> dict[str, Path]:
     """
     if (folder / SAVED_SPLITS).is_file():
         names = read_json(folder / SAVED_SPLITS).get("splits")
-        if not isinstance(names, list) or not all(
-            isinstance(name, str) and is_saved(folder / name) for name in names
-        ):
+        if not isinstance(names, list) or not all(is_saved(folder / str(name)) for name in names):
             raise HeadwiseError(f"{folder} is damaged: its {SAVED_SPLITS} names splits that are not there")
         return one_each([(split_name(name), folder / name) for name in names], str(folder))
-    usual = (
+    files = [
         file
         for file in folder.iterdir()
         if suffix(file) in (*TABLES, *SENTENCES) and not file.name.startswith(".")
-    )
-    files = sorted(usual, key=lambda file: (suffix(file) in TREES, file))
-    found = [(split_name(stem(file)), file) for file in files]
-    annotated = {name for name, file in found if suffix(file) == ".conllu"}
-    found = [(name, file) for name, file in found if suffix(file) not in TREES or name not in annotated]
-    if not found:
+    ]
+    files.sort(key=lambda file: (suffix(file) in TREES, file))
+    annotated = {split_name(stem(file)) for file in files if suffix(file) == ".conllu"}
+    splits = []
+    for file in files:
+        split = split_name(stem(file))
+        if suffix(file) not in TREES or split not in annotated:
+            splits.append((split, file))
+    if not splits:
         raise HeadwiseError(
             f"{folder} holds no data file; expected train, validation and test files ending in {', '.join(TABLES)}"
         )
-    return one_each(found, str(folder))
+    return one_each(splits, str(folder))
 
 
-def one_each(found: Sequence[tuple[str, Path]], where: str) -> dict[str, Path]:
+def one_each(splits: Sequence[tuple[str, Path]], where: str) -> dict[str, Path]:
     """Files by split.
 
     Raises:
         HeadwiseError: two of them are of one split.
     """
     files: dict[str, Path] = {}
-    for name, file in found:
-        if name in files:
+    for split, file in splits:
+        if split in files:
             raise HeadwiseError(
-                f"{where} has two files of the split {name}: {files[name].name} and {file.name}; keep one, or name the files: "
-                "path={'train': ..., ...}"
+                f"{where} has two files of the split {split}: {files[split].name} and {file.name}; "
+                "keep one, or name the files: path={'train': ..., ...}"
             )
-        files[name] = file
+        files[split] = file
     return files
 
 
@@ -158,13 +143,12 @@ def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
     if os.path.isdir(path) and is_saved(path):
         return _from_dataset(_saved(path), str(path))
     if suffix(path) in SENTENCES or (word_level and suffix(path) == ".jsonl"):
-        from headwise.tasks.readers import read_sentences
-
         return Raw(str(path), sentences=read_sentences(path, **reading))
     table = read_table(path)
+    if table.empty and len(table.columns) and suffix(path) != LINES:
+        raise HeadwiseError(f"{path} holds no rows: there is nothing below its header")
     if table.empty:
-        headed = len(table.columns) and suffix(path) != LINES
-        raise HeadwiseError(f"{path} holds no rows{': there is nothing below its header' if headed else ''}")
+        raise HeadwiseError(f"{path} holds no rows")
     return Raw(str(path), table=table)
 
 
@@ -206,28 +190,32 @@ def from_hub(
     beside = os.path.exists(name)
     if beside and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1):
         raise HeadwiseError(f"{name} is a folder, not a dataset of the hub: give it as path=")
-    place = f"hf://datasets/{name}" if beside else name  # else the library would read what lies here
+    source = f"hf://datasets/{name}" if beside else name  # else the library would read what lies here
     try:
         if subset == "*":
-            every = datasets.get_dataset_config_names(place, revision=revision)
-            parts = [datasets.load_dataset(place, config, revision=revision) for config in every]
-            loaded = {
-                split: datasets.concatenate_datasets([part[split] for part in parts]) for split in parts[0]
-            }
+            subsets = datasets.get_dataset_config_names(source, revision=revision)
+            loaded = _together([datasets.load_dataset(source, each, revision=revision) for each in subsets])
         else:
-            loaded = datasets.load_dataset(place, subset, revision=revision)
+            loaded = datasets.load_dataset(source, subset, revision=revision)
     except (OSError, ValueError, RuntimeError) as error:
         hint = f"; to read {name} in the working folder, give path={name!r}" if beside else ""
         raise HeadwiseError(
             f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: {one_line(error)}{hint}"
         ) from error
-    wanted = {split_name(split) for split in (splits or {}).values()}
-    found = {split_name(split): _from_dataset(data, f"{name} {split}") for split, data in loaded.items()}
-    found = {split: raw for split, raw in found.items() if not wanted or split in wanted}
-    only = list(found)
-    return (
-        {ALL: found[only[0]]} if only == ["train"] and not wanted else found
-    )  # a single split is not a training split by nature
+    choice = {split_name(split) for split in (splits or {}).values()}
+    raw = {}
+    for split, data in loaded.items():
+        if not choice or split_name(split) in choice:
+            raw[split_name(split)] = _from_dataset(data, f"{name} {split}")
+    if list(raw) == ["train"] and not choice:  # a single split is not a training split by nature
+        return {ALL: raw["train"]}
+    return raw
+
+
+def _together(subsets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several subsets of a dataset as one, split by split."""
+    concatenate = library().concatenate_datasets
+    return {split: concatenate([subset[split] for subset in subsets]) for split in subsets[0]}
 
 
 def _from_dataset(data: Any, origin: str) -> Raw:
@@ -249,24 +237,22 @@ def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
     or Sentences.
     """
     data = data() if callable(data) else data
-    if isinstance(data, Mapping) and not {
-        part for name in columns for part in (name, *name.split("|"))
-    } & set(data):
-        found: dict[str, Raw] = {}
-        for name, rows in data.items():
-            split = split_name(str(name))
-            if split in found:
-                raise HeadwiseError(f"data= has two tables of the split {split}; keep one")
-            found[split] = _from_rows(rows, columns, f"data[{name!r}]")
-        return found
-    return {ALL: _from_rows(data, columns, "data")}
+    names = {*columns, *"|".join(columns).split("|")}
+    if not isinstance(data, Mapping) or names & set(data):
+        return {ALL: _from_rows(data, columns, "data")}
+    splits: dict[str, Raw] = {}
+    for name, rows in data.items():
+        split = split_name(str(name))
+        if split in splits:
+            raise HeadwiseError(f"data= has two tables of the split {split}; keep one")
+        splits[split] = _from_rows(rows, columns, f"data[{name!r}]")
+    return splits
 
 
 def _from_rows(rows: Any, columns: Sequence[str], origin: str) -> Raw:
-    if type(rows).__module__.partition(".")[0] in ("pyarrow", "polars") and type(rows).__name__ in (
-        "Table",
-        "DataFrame",
-    ):
+    """A table of any library, {column: values}, or rows."""
+    library_name = type(rows).__module__.partition(".")[0]
+    if library_name in ("pyarrow", "polars") and type(rows).__name__ in ("Table", "DataFrame"):
         rows = rows.to_pandas()
     if isinstance(rows, pd.DataFrame):
         if rows.columns.nlevels > 1:
@@ -277,40 +263,31 @@ def _from_rows(rows: Any, columns: Sequence[str], origin: str) -> Raw:
     if type(rows).__module__.startswith("datasets."):
         return _from_dataset(rows, origin)
     if isinstance(rows, Mapping):
-        wrong = [
-            name
-            for name, values in rows.items()
-            if isinstance(values, (str, bytes)) or not isinstance(values, Iterable)
-        ]
-        if wrong:
-            raise HeadwiseError(
-                f"{origin}: the column {wrong[0]!r} is {shown(rows[wrong[0]])}; expected a list of values"
-            )
+        for name, values in rows.items():
+            if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+                raise HeadwiseError(
+                    f"{origin}: the column {name!r} is {shown(values)}; expected a list of values"
+                )
         return Raw(origin, table=as_table({str(name): list(values) for name, values in rows.items()}, origin))
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise HeadwiseError(
             f"{origin} is a {type(rows).__name__}; expected a table, or rows as dicts, tuples or Sentences"
         )
     rows = list(rows)
-    if rows and all(isinstance(row, Sentence) for row in rows):
+    if not rows:
+        return Raw(origin, table=pd.DataFrame([], columns=list(columns)))
+    if all(isinstance(row, Sentence) for row in rows):
         return Raw(origin, sentences=rows)
-    if rows and all(isinstance(row, Mapping) for row in rows):
-        return Raw(origin, table=of_rows(rows))
-    if rows and all(isinstance(row, str) for row in rows):
+    if all(isinstance(row, Mapping) for row in rows):
+        return Raw(origin, table=table_of_rows(rows))
+    if all(isinstance(row, str) for row in rows):
         rows = [(row,) for row in rows]
     for number, row in enumerate(rows, 1):
-        if (
-            not isinstance(row, Sequence)
-            or isinstance(row, (str, bytes))
-            or len(row) != len(rows[0])
-            or len(row) > len(columns)
-        ):
+        is_tuple = isinstance(row, Sequence) and not isinstance(row, (str, bytes))
+        if not is_tuple or len(row) != len(rows[0]) or len(row) > len(columns):
             raise HeadwiseError(
-                f"{origin}, row {number} is {shown(row)}; expected a dict, a Sentence, or a tuple ({', '.join(columns)})"
+                f"{origin}, row {number} is {shown(row)}; expected a dict, a Sentence, "
+                f"or a tuple ({', '.join(columns)})"
             )
-    return Raw(
-        origin,
-        table=pd.DataFrame(
-            [list(row) for row in rows], columns=list(columns[: len(rows[0])] if rows else columns)
-        ),
-    )
+    table = pd.DataFrame([list(row) for row in rows], columns=list(columns[: len(rows[0])]))
+    return Raw(origin, table=table)

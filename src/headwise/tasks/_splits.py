@@ -15,6 +15,7 @@ from headwise.errors import HeadwiseError
 from headwise.tasks._columns import column_values, missing
 from headwise.tasks._sources import Raw, split_name
 
+VALIDATION_SHARE = {"train": 0.9, "validation": 0.1}  # of a training split, where a source has no validation
 SPLITS = ("train", "validation", "test")  # that headwise reads
 
 

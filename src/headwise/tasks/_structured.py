@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headwise.errors import HeadwiseError
 from headwise.tasks._builders import word_level
-from headwise.tasks._sentence import Sentence
-from headwise.tasks._splits import by_fraction, text_key
+from headwise.tasks._sentence import Sentence, has_layer
+from headwise.tasks._splits import VALIDATION_SHARE, by_fraction, text_key
 from headwise.tasks._task import Task
 
 # layer -> kind, layers of Sentence, the first of which that training sentences have is read, metric
@@ -54,45 +52,40 @@ def structured(
         raise HeadwiseError(f"unknown layer {unknown[0]!r}; expected some of {', '.join(LAYERS)}")
     splits = _sentences(source, seed=seed, skip_bad=skip_bad, reading=reading)
     tasks = []
+    train = splits.get("train", [])
     for layer in layers:
         kind, attributes, metric = LAYERS[layer]
-        train = splits.get("train", [])
-        attribute = next(
-            (name for name in attributes if any(getattr(s, name) is not None for s in train)), None
-        )
-        if attribute is None:
-            trees = layer == "dep" and any(sentence.tree is not None for sentence in train)
-            remedy = (
-                "'tree-dep' makes dependencies of their constituency trees"
-                if trees
-                else "leave it out of layers="
-            )
+        annotated = [name for name in attributes if has_layer(train, name)]
+        if not annotated:
+            remedy = "leave it out of layers="
+            if layer == "dep" and has_layer(train, "tree"):
+                remedy = "'tree-dep' makes dependencies of their constituency trees"
             raise HeadwiseError(
                 f"no training sentence has the layer {layer!r} ({', '.join(attributes)}); {remedy}"
             )
-        found = word_level(splits, kind, attribute, None)
-        tasks.append(Task.of(layer, found, metric=metric, synthetic=synthetic))
+        examples = word_level(splits, kind, annotated[0], None)
+        tasks.append(Task.of(layer, examples, metric=metric, synthetic=synthetic))
     return tasks
 
 
-def _sentences(source: Any, **given: Any) -> dict[str, list[Sentence]]:
+def _sentences(source: Any, *, seed: int, **options: Any) -> dict[str, list[Sentence]]:
     """The sentences of a source by split; where it has no validation, a tenth of train, the same for every layer."""
-    files = isinstance(source, str | Path) or (
-        isinstance(source, Mapping) and all(isinstance(one, str | Path) for one in source.values())
-    )
-    reader = Task("structured", **{"path" if files else "data": source}, text="words", kind="tags", **given)
-    reader.name = str(source) if isinstance(source, str | Path) else reader.name  # in messages
-    raw = reader._read()
-    bad = [part.origin for part in raw.values() if part.sentences is None]
-    if bad:
-        raise HeadwiseError(
-            f"{bad[0]} holds no annotated sentences; expected CoNLL-U, CoNLL columns, brackets, JSON lines, or Sentences"
-        )
-    found = {split: part.sentences or [] for split, part in raw.items()}
-    if "train" in found and "validation" not in found:
-        every = found["train"]
-        parts = by_fraction(
-            [text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, given["seed"]
-        )
-        found |= {split: [every[i] for i in np.sort(rows)] for split, rows in parts.items()}
-    return found
+    paths = source.values() if isinstance(source, Mapping) else [source]
+    kind_of_source = "path" if all(isinstance(path, str | Path) for path in paths) else "data"
+    reader = Task("structured", **{kind_of_source: source}, text="words", kind="tags", seed=seed, **options)
+    if isinstance(source, str | Path):
+        reader.name = str(source)  # in messages
+    sentences = {}
+    for split, table in reader._read().items():
+        if table.sentences is None:
+            raise HeadwiseError(
+                f"{table.origin} holds no annotated sentences; "
+                "expected CoNLL-U, CoNLL columns, brackets, JSON lines, or Sentences"
+            )
+        sentences[split] = table.sentences
+    if "train" in sentences and "validation" not in sentences:
+        train = sentences["train"]
+        keys = (text_key([" ".join(sentence.words)]) for sentence in train)
+        for split, rows in by_fraction(keys, VALIDATION_SHARE, seed).items():
+            sentences[split] = [train[i] for i in rows]
+    return sentences

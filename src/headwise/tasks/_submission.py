@@ -11,7 +11,7 @@ from headwise.errors import HeadwiseError
 
 NLI = ("entailment", "neutral", "contradiction")
 TWO = ("entailment", "not_entailment")
-# task -> file name, what each class number is called there (None: the number itself; for stsb a score)
+# task -> file name, what each class number is called there (None: 0 or 1; for stsb a score)
 GLUE_FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "cola": ("CoLA.tsv", None),
     "sst2": ("SST-2.tsv", None),
@@ -25,7 +25,6 @@ GLUE_FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "wnli": ("WNLI.tsv", None),
     "ax": ("AX.tsv", NLI),
 }
-CLASSES = {"cola": 2, "sst2": 2, "mrpc": 2, "qqp": 2, "wnli": 2}
 
 
 def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list[Path]:
@@ -56,16 +55,16 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
         if task == "stsb":
             lines = [f"{value:.3f}" for value in np.clip(array, 0, 5)]
         else:
-            count = len(classes) if classes else CLASSES[task]
+            count = len(classes) if classes else 2
             wrong = np.flatnonzero((array != array.astype(np.int64)) | (array < 0) | (array >= count))
             if len(wrong):
                 raise HeadwiseError(
                     f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below {count}"
                 )
-            lines = [classes[int(value)] if classes else str(int(value)) for value in array]
+            names = classes or ("0", "1")
+            lines = [names[int(value)] for value in array]
+        rows = ["index\tprediction", *(f"{i}\t{line}" for i, line in enumerate(lines))]
         file = where / name
-        write_bytes(
-            file, ("index\tprediction\n" + "".join(f"{i}\t{line}\n" for i, line in enumerate(lines))).encode()
-        )
+        write_bytes(file, "".join(f"{row}\n" for row in rows).encode())
         written.append(file)
     return written

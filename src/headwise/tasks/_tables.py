@@ -33,7 +33,9 @@ QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 def suffix(path: Path) -> str:
     """The suffix that tells the format, compression left aside: "train.jsonl.xz" -> ".jsonl"."""
-    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+    if path.suffix.lower() in PACKED:
+        path = Path(path.stem)
+    return path.suffix.lower()
 
 
 def stem(path: Path) -> str:
@@ -110,11 +112,11 @@ def _as_numbers(column: pd.Series) -> pd.Series:
 
 
 def _read_csv(path: Path, kind: str, notes: bool) -> pd.DataFrame:
-    """A table made piece by piece: the Python objects of all rows at once would take much memory.
+    """A table made chunk by chunk: the Python objects of all rows at once would take much memory.
 
     Two columns may have one name; whoever reads such a column refuses it.
     """
-    pieces, piece = [], []
+    chunks, chunk = [], []
     quotes = _Quotes()
     with open_text(path, newline="") as handle:
         lines = dropwhile(lambda line: line.startswith("# "), handle) if notes else handle
@@ -127,19 +129,19 @@ def _read_csv(path: Path, kind: str, notes: bool) -> pd.DataFrame:
                 )
             if kind == ".tsv":
                 quotes.see(row)
-            piece.append([cell or None for cell in row])
-            if len(piece) == ROWS:
-                pieces.append(pd.DataFrame(piece, columns=header))
-                piece = []
+            chunk.append([cell or None for cell in row])
+            if len(chunk) == ROWS:
+                chunks.append(pd.DataFrame(chunk, columns=header))
+                chunk = []
     if quotes.doubled and not quotes.bare:
         warnings.warn(
             f"{path}: its cells are quoted like those of a CSV file, but the quotes of .tsv files belong to the text; call it .csv to have "
             "them taken away",
             stacklevel=2,
         )
-    if piece or not pieces:
-        pieces.append(pd.DataFrame(piece, columns=header))
-    return pieces[0] if len(pieces) == 1 else pd.concat(pieces, ignore_index=True)
+    if chunk or not chunks:
+        chunks.append(pd.DataFrame(chunk, columns=header))
+    return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)
 
 
 class _Quotes:
@@ -155,23 +157,21 @@ class _Quotes:
                 self.doubled = self.doubled or (quoted and '""' in cell[1:-1])
 
 
-def _rows(path: Path, what: str, lines: Iterator[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def _rows(path: Path, kind: str, lines: Iterator[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """The header of a CSV or TSV file, and its other rows, each with the number of its last line; empty lines are left out."""
     first = next((line for line in lines if line.strip()), None)
     if first is None:
-        raise HeadwiseError(f"{path} could not be read as {what}: it is empty")
-    if (
-        csv.field_size_limit() < CELL
-    ):  # of the process: it is raised, and never lowered under another reader's feet
+        raise HeadwiseError(f"{path} could not be read as {kind}: it is empty")
+    # of the process: it is raised, and never lowered under another reader's feet
+    if csv.field_size_limit() < CELL:
         csv.field_size_limit(CELL)
-    if what == "tsv":  # GLUE's files have quotes that mean nothing
+    if kind == "tsv":  # GLUE's files have quotes that mean nothing
         reader = csv.reader(chain([first], lines), delimiter="\t", quoting=csv.QUOTE_NONE)
     elif named := SEPARATOR.match(first):  # written by spreadsheet programs, for spreadsheet programs
         reader = csv.reader(lines, delimiter=named[1], strict=True)
     else:
-        reader = csv.reader(
-            chain([first], lines), delimiter=max(DELIMITERS, key=partial(_columns, first)), strict=True
-        )
+        delimiter = max(DELIMITERS, key=partial(_columns, first))
+        reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         try:
@@ -180,12 +180,12 @@ def _rows(path: Path, what: str, lines: Iterator[str]) -> tuple[list[str], Itera
                     yield reader.line_num, row
         except csv.Error as error:
             raise HeadwiseError(
-                f"{path} could not be read as {what}: line {reader.line_num}: {one_line(error)}; a quote inside a quoted cell is written twice"
+                f"{path} could not be read as {kind}: line {reader.line_num}: {one_line(error)}; a quote inside a quoted cell is written twice"
             ) from None
 
-    found = rows()
-    _, header = next(found, (0, []))
-    return [name or f"Unnamed: {place}" for place, name in enumerate(header)], found
+    numbered_rows = rows()
+    _, header = next(numbered_rows, (0, []))
+    return [name or f"Unnamed: {number}" for number, name in enumerate(header)], numbered_rows
 
 
 def _columns(header: str, delimiter: str) -> int:
@@ -202,24 +202,26 @@ def _read_json(path: Path) -> pd.DataFrame:
         content = handle.read()
     if content.lstrip()[:1] == "[":
         rows = parse_json(content, str(path), unique=True)
-        wrong = next((number for number, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
-        if wrong is not None:
-            raise HeadwiseError(f"{path}, row {wrong}: expected an object, got {shown(rows[wrong - 1])}")
-        return of_rows(rows)
-    if suffix(path) == ".json" and (columns := _as_columns(path, content)) is not None:
-        return columns
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, dict):
+                raise HeadwiseError(f"{path}, row {number}: expected an object, got {shown(row)}")
+        return table_of_rows(rows)
+    table = _from_object(path, content) if suffix(path) == ".json" else None
+    if table is not None:
+        return table
     rows = []
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            rows.append(parse_json(line, f"{path}, line {number}", unique=True))
-            if not isinstance(rows[-1], dict):
-                raise HeadwiseError(f"{path}, line {number}: expected an object, got {shown(rows[-1])}")
-            if "\\ud" in line.lower() and not writable(json.dumps(rows[-1], ensure_ascii=False)):
+            row = parse_json(line, f"{path}, line {number}", unique=True)
+            if not isinstance(row, dict):
+                raise HeadwiseError(f"{path}, line {number}: expected an object, got {shown(row)}")
+            if "\\ud" in line.lower() and not writable(json.dumps(row, ensure_ascii=False)):
                 raise HeadwiseError(f"{path}, line {number} {HALF}; fix or remove the line")
-    return of_rows(rows)
+            rows.append(row)
+    return table_of_rows(rows)
 
 
-def _as_columns(path: Path, content: str) -> pd.DataFrame | None:
+def _from_object(path: Path, content: str) -> pd.DataFrame | None:
     """One JSON object: the columns of a table (lists of one length, or what pandas' `to_json` writes, {"0": value, ...}), else its one row.
     None: it is not one object."""
     try:
@@ -236,7 +238,7 @@ def _as_columns(path: Path, content: str) -> pd.DataFrame | None:
     return pd.DataFrame([value])
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A table of rows."""
     return _exact(pd.DataFrame(rows), lambda name: [row.get(name) for row in rows])
 

@@ -20,7 +20,7 @@ from headwise.tasks._classes import guess_kind, numbered_by
 from headwise.tasks._columns import column
 from headwise.tasks._examples import Examples, in_order
 from headwise.tasks._kinds import KINDS
-from headwise.tasks._splits import by_fraction, check_split_names, divided, text_key
+from headwise.tasks._splits import VALIDATION_SHARE, by_fraction, check_split_names, divided, text_key
 from headwise.tasks._texts import FEW
 
 SPLIT_FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -39,8 +39,8 @@ class Task:
             function that reads them.
         hub: the name of a dataset on the Hugging Face hub, never a folder; `subset` its configuration, `revision` its version.
 
-        text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the first of two columns that is there.
-            Word kinds read from a table: the column of word lists.
+        text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the first
+            of two columns that is there. Word kinds read from a table: the column of word lists.
         label: the label column; for word kinds the layer of Sentence (default: the kind's own; "upos" or "xpos" for tags).
         kind: one of `tasks.KINDS`; default: from the labels (fractions: number, lists: tags, else classes).
         metric: one of `tasks.METRICS`; default by kind.
@@ -97,27 +97,21 @@ class Task:
         self.text = building.text_columns(name, text, kind)
         self._source = {"path": path, "data": data, "hub": hub, "subset": subset, "revision": revision}
         self._kind, self._label, self._metric, self._classes = kind, label, metric, classes
-        self.metric_given = (
-            metric is not None
-        )  # else a model may remember another, which it was trained and judged by
-        self.origin: dict[str, Any] | None = (
-            None  # what `tasks.find_tasks` finds it by, so that a saved model can say it
-        )
+        # else a model may remember another, which it was trained and judged by
+        self.metric_given = metric is not None
+        # what `tasks.find_tasks` finds it by, so that a saved model can say it
+        self.origin: dict[str, Any] | None = None
         self._splits, self._split_column, self._fractions = splits, split_column, dict(fractions)
         self._together, self._group, self._drop_empty = together, group, drop_empty
-        self._seed, self._skip_unlabelled, self._reading = (
-            seed,
-            skip_unlabelled,
-            {**(reading or {}), "skip_bad": skip_bad},
-        )
+        self._seed, self._skip_unlabelled = seed, skip_unlabelled
+        self._reading = {**(reading or {}), "skip_bad": skip_bad}
         metrics.check_known(metric, name)
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
-    validation_carved = (
-        False  # whether validation is a tenth of train (no other, or `held_out`); known once it was read
-    )
-    holds_out = False  # a tenth of train takes the place of the source's validation split
+    # whether validation is a tenth of train (no other, or `held_out`); known once it was read
+    validation_carved = False
+    holds_out = False  # whether a tenth of train takes the place of the source's validation split
 
     @classmethod
     def of(
@@ -125,8 +119,9 @@ class Task:
     ) -> "Task":
         """A task of ready Examples, all of one kind and with the same classes."""
         first = next(iter(splits.values()))
-        if any((e.kind, e.classes) != (first.kind, first.classes) for e in splits.values()):
-            raise HeadwiseError(f"task {name!r}: its splits differ in kind or classes")
+        for examples in splits.values():
+            if examples.kind != first.kind or examples.classes != first.classes:
+                raise HeadwiseError(f"task {name!r}: its splits differ in kind or classes")
         task = cls(name, data=dict(splits), kind=first.kind, metric=metric, synthetic=synthetic)
         task.__dict__["_examples"] = in_order(name, splits)
         return task
@@ -136,74 +131,73 @@ class Task:
         """The one task that a TOML file or text defines; `tasks.read_toml` reads several."""
         from headwise.tasks._names import read_toml
 
-        found = read_toml(source)
-        if len(found) != 1:
-            names = ", ".join(task.name for task in found)
-            raise HeadwiseError(f"expected one task, found {len(found)}: {names}; use tasks.read_toml")
-        return found[0]
+        tasks = read_toml(source)
+        if len(tasks) != 1:
+            names = ", ".join(task.name for task in tasks)
+            raise HeadwiseError(f"expected one task, found {len(tasks)}: {names}; use tasks.read_toml")
+        return tasks[0]
 
     def renamed(self, name: str) -> "Task":
         """The same task under another name."""
-        other = copy.copy(self)
-        other.name = check_name(name)
-        if "_examples" in other.__dict__:
-            other.__dict__["_examples"] = in_order(name, other._examples)
-        return other
+        task = copy.copy(self)
+        task.name = check_name(name)
+        if "_examples" in self.__dict__:
+            task.__dict__["_examples"] = in_order(name, self._examples)
+        return task
 
-    def with_metric(self, metric: str, given: bool = True) -> "Task":
-        """The same task judged by another metric; `given` says whether a user chose it."""
+    def with_metric(self, metric: str, by_user: bool = True) -> "Task":
+        """The same task judged by another metric; `by_user` says whether a user chose it."""
         metrics.find(metric, self.kind)
-        other = copy.copy(self)
-        other._metric, other.metric_given = metric, given
+        task = copy.copy(self)
+        task._metric, task.metric_given = metric, by_user
         if "_examples" in self.__dict__:
             metrics.check_classes(metric, self.name, self.classes)
-        return other
+        return task
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
         """The same task with some splits replaced, e.g. by a small training sample."""
-        other = Task.of(
+        task = Task.of(
             name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic
         )
-        other.metric_given = self.metric_given
-        other.validation_carved = self.validation_carved and "validation" not in splits
-        return other
+        task.metric_given = self.metric_given
+        task.validation_carved = self.validation_carved and "validation" not in splits
+        return task
 
     def held_out(self) -> "Task":
         """The same task judged on a tenth of its training examples, which are not trained on, in place of its validation split: to
         choose settings by. The seed decides the tenth; identical texts stay together."""
-        other = copy.copy(self)
-        other.holds_out, other.validation_carved = True, False
+        task = copy.copy(self)
+        task.holds_out, task.validation_carved = True, False
         if "_examples" in self.__dict__:
-            other.__dict__["_examples"] = in_order(self.name, other._with_validation(self._examples))
-        return other
+            task.__dict__["_examples"] = in_order(self.name, task._with_validation(self._examples))
+        return task
 
-    def _with_validation(self, found: dict[str, Examples]) -> dict[str, Examples]:
-        """The splits with a tenth of train as validation, where there is none or a part of train was asked for."""
-        if "train" not in found or ("validation" in found and (not self.holds_out or self.validation_carved)):
-            return found
-        parts = by_fraction(
-            (text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed
-        )
-        if not all(map(len, parts.values())):
-            return found
+    def _with_validation(self, splits: dict[str, Examples]) -> dict[str, Examples]:
+        """The splits with a tenth of train as validation, where there is none or a tenth of train takes its place."""
+        if "train" not in splits:
+            return splits
+        if "validation" in splits and (not self.holds_out or self.validation_carved):
+            return splits
+        keys = (text_key(text) for text in splits["train"].texts)
+        rows_by_split = by_fraction(keys, VALIDATION_SHARE, self._seed)
+        if not all(map(len, rows_by_split.values())):
+            return splits
         self.validation_carved = True
-        return found | {name: found["train"].subset(rows) for name, rows in parts.items()}
+        return splits | {name: splits["train"].subset(rows) for name, rows in rows_by_split.items()}
 
     @cached_property
     def _examples(self) -> dict[str, Examples]:
         raw = self._read()
-        kind = self._kind or guess_kind(
-            raw.get("train", next(iter(raw.values()))), self._label or "label", self.text[0]
-        )
+        kind = self._kind or guess_kind(_training(raw), self._label or "label", self.text[0])
         if KINDS[kind].reads == "words":
-            found = building.annotated(self.name, raw, kind, self.text[0], self._label, self._classes)
+            splits = building.annotated(self.name, raw, kind, self.text[0], self._label, self._classes)
         else:
-            found = self._plain(raw, kind)
-        found = self._with_validation(found)
-        building.check(self.name, found)
-        metrics.check_classes(self._metric, self.name, next(iter(found.values())).classes)
-        release(sum(map(len, found.values())) > FEW)
-        return in_order(self.name, found)
+            splits = self._plain(raw, kind)
+        splits = self._with_validation(splits)
+        building.check(self.name, splits)
+        metrics.check_classes(self._metric, self.name, next(iter(splits.values())).classes)
+        release(sum(map(len, splits.values())) > FEW)
+        return in_order(self.name, splits)
 
     def _read(self) -> dict[str, sources.Raw]:
         """The source's tables by split, divided where it has none."""
@@ -211,9 +205,8 @@ class Task:
         if source["hub"] is not None:
             raw = sources.from_hub(source["hub"], source["subset"], source["revision"], self._splits)
         elif source["path"] is not None:
-            raw = sources.from_path(
-                source["path"], self._kind is not None and KINDS[self._kind].reads == "words", **self._reading
-            )
+            word_level = self._kind is not None and KINDS[self._kind].reads == "words"
+            raw = sources.from_path(source["path"], word_level, **self._reading)
         else:
             raw = sources.from_data(source["data"], (*self.text, label))
         if self._splits:
@@ -230,35 +223,32 @@ class Task:
                 raw[sources.ALL], self.text, self._split_column, self._together, self._fractions, self._seed
             )
         if not self._splits:
-            written = (
-                any(isinstance(source[way], Mapping) for way in ("path", "data"))
-                or self._fractions != SPLIT_FRACTIONS
-            )
-            check_split_names(self.name, raw, written)
+            by_split = isinstance(source["path"], Mapping) or isinstance(source["data"], Mapping)
+            check_split_names(self.name, raw, named=by_split or self._fractions != SPLIT_FRACTIONS)
         return raw
 
     def _plain(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
         label = self._label or "label"
-        train = raw.get("train", next(iter(raw.values())))
+        train = _training(raw)
         entry = KINDS[kind]
-        classes = (
-            tuple(self._classes or entry.class_names(train, label)) if entry.class_names is not None else ()
-        )
-        by = numbered_by(train, label, self._classes is not None)
-        found = {}
+        classes: tuple[str, ...] = ()
+        if entry.class_names is not None:
+            classes = tuple(self._classes or entry.class_names(train, label))
+        by = numbered_by(train, label, by_user=self._classes is not None)
+        splits = {}
         for split in list(raw):
-            part = raw.pop(split)  # the table of a split is not kept beside the examples made from it
+            table = raw.pop(split)  # the table of a split is not kept beside the examples made from it
             may_miss = self._skip_unlabelled or split.startswith("test")
             if self._drop_empty:
-                part = building.without_empty(self.name, part, self.text)
-            examples = building.plain(part, kind, self.text, label, classes, by=by, may_miss=may_miss)
+                table = building.without_empty(self.name, table, self.text)
+            examples = building.plain(table, kind, self.text, label, classes, by=by, may_miss=may_miss)
             if self._group is not None:
-                examples = replace(examples, groups=tuple(column(part, self._group).astype(str)))
+                examples = replace(examples, groups=tuple(column(table, self._group).astype(str)))
             if self._skip_unlabelled:
                 examples = examples.subset(~entry.lacking(np.asarray(examples.labels)))
             building.warn_of_gaps(self.name, split, examples)
-            found[split] = examples
-        return found
+            splits[split] = examples
+        return splits
 
     @property
     def kind(self) -> str:
@@ -299,8 +289,8 @@ class Task:
     @property
     def fingerprint(self) -> str:
         """A hash of all examples of all splits and of the metric: equal for equal content, whatever the name or source."""
-        parts = [self.metric, *(f"{split} {self.split(split).fingerprint}" for split in self.splits)]
-        return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+        prints = [self.metric, *(f"{split} {self.split(split).fingerprint}" for split in self.splits)]
+        return hashlib.blake2b("\n".join(prints).encode(), digest_size=16).hexdigest()
 
     def score(self, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:
         """The task's metric of a prediction table with one row per example (see `tasks.metrics`), on a scale where 1 is perfect.
@@ -314,17 +304,23 @@ class Task:
     @property
     def chance(self) -> float:
         """The metric of the best guess that ignores the text, on validation (else the first labelled split); see `metrics.chance`."""
-        order: list[str] = [name for name in ("validation", "test", "train") if name in self.splits] or [
-            *self.splits
-        ]
-        return self.chance_on(next((name for name in order if self.split(name).labelled), order[0]))
+        usual: list[str] = [name for name in ("validation", "test", "train") if name in self.splits]
+        choices = usual or list(self.splits)
+        return self.chance_on(next((name for name in choices if self.split(name).labelled), choices[0]))
 
     def chance_on(self, split: str) -> float:
         """`chance` on one split."""
         return metrics.chance_level(self.metric, self.kind, self.split(split).labels)
 
     def __repr__(self) -> str:
-        loaded = self.__dict__.get("_examples")
-        sizes = ", ".join(f"{split} {len(e)}" for split, e in loaded.items()) if loaded else "not loaded yet"
-        kind = self.kind if loaded else self._kind or "kind from labels"
-        return f"Task({self.name!r}, {kind}{', synthetic' if self.synthetic else ''}: {sizes})"
+        kind, sizes = self._kind or "kind from labels", "not loaded yet"
+        if "_examples" in self.__dict__:
+            kind = self.kind
+            sizes = ", ".join(f"{split} {len(examples)}" for split, examples in self._examples.items())
+        synthetic = ", synthetic" if self.synthetic else ""
+        return f"Task({self.name!r}, {kind}{synthetic}: {sizes})"
+
+
+def _training(raw: Mapping[str, sources.Raw]) -> sources.Raw:
+    """The training table, or the first where there is none."""
+    return raw.get("train", next(iter(raw.values())))
