@@ -177,7 +177,7 @@ def test_encodings_are_remembered_in_memory_and_on_disk(
     def never(*args: object, **options: object) -> None:
         raise AssertionError("tokenised again")
 
-    monkeypatch.setattr(encoding, "_plain_rows", never)
+    monkeypatch.setattr(encoding, "text_rows", never)
     assert encode(examples, wordpiece, 8).ids is first.ids
     kept.forget()
     assert encode(examples, wordpiece, 8, cache=tmp_path).ids.tolist() == first.ids.tolist()

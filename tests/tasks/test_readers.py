@@ -18,9 +18,8 @@ from headwise.tasks.readers import (
     ontonotes,
     propbank,
     read_sentences,
-    spans_from_tags,
-    tags_from_spans,
 )
+from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
 
 CONLLU = """# newdoc id = d
 # global.Entity = GRP-etype-infstat-identity

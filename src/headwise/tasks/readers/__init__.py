@@ -4,6 +4,8 @@ Each module has `read(path, skip_bad=False) -> list[Sentence]` and `write(senten
 file, line and sentence; `skip_bad=True` leaves it out and counts it.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +13,16 @@ from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._tables import open_text, suffix
 from headwise.tasks.readers import brackets, columns, conllu, ontonotes, propbank
-from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
+from headwise.tasks.readers.tags import spans_from_tags as spans_from_tags
 
-__all__ = [
-    "brackets",
-    "columns",
-    "conllu",
-    "merge",
-    "ontonotes",
-    "propbank",
-    "read_sentences",
-    "spans_from_tags",
-    "tags_from_spans",
-]
+__all__ = ["brackets", "columns", "conllu", "ontonotes", "propbank", "read_sentences"]
 
-READERS = {
+READERS: dict[str, Callable[..., list[Sentence]]] = {
     ".conllu": conllu.read,
-    ".ptb": brackets.read,
-    ".mrg": brackets.read,
-    ".trees": brackets.read,
+    **dict.fromkeys((".ptb", ".mrg", ".trees"), brackets.read),
+    **dict.fromkeys((".gold_conll", ".v4_gold_conll"), ontonotes.read),
     ".jsonl": propbank.read,
 }
-READERS |= {".gold_conll": ontonotes.read, ".v4_gold_conll": ontonotes.read}
 
 
 def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
@@ -44,26 +34,26 @@ def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
         path: the file.
         options: passed on to the reader: `skip_bad`, and for columns `columns` and `scheme`, for CoNLL-U `mentions`.
     """
-    where = Path(path)
-    reader = READERS.get(suffix(where))
-    if reader is None:
-        with open_text(where) as handle:
-            reader = ontonotes.read if handle.readline().startswith("#begin document") else columns.read
-    sentences: list[Sentence] = reader(where, **options)
-    if suffix(where) == ".conllu":
-        base = where.name.split(".conllu")[0]
+    path = Path(path)
+    reader = READERS.get(suffix(path)) or _reader_of_columns(path)
+    sentences: list[Sentence] = reader(path, **options)
+    if suffix(path) == ".conllu":
+        base = path.name.split(".conllu")[0]
         beside = [
             file
-            for file in sorted(where.parent.glob(f"{base}.*"))
-            if suffix(file) in (".ptb", ".mrg", ".trees")
+            for file in sorted(path.parent.glob(f"{base}.*"))
+            if READERS.get(suffix(file)) == brackets.read
         ]
         if beside:
-            return merge(
-                sentences,
-                brackets.read(beside[0], skip_bad=bool(options.get("skip_bad"))),
-                skip_bad=bool(options.get("skip_bad")),
-            )
+            skip_bad = bool(options.get("skip_bad"))
+            return merge(sentences, brackets.read(beside[0], skip_bad=skip_bad), skip_bad=skip_bad)
     return sentences
+
+
+def _reader_of_columns(path: Path) -> Callable[..., list[Sentence]]:
+    with open_text(path) as handle:
+        is_ontonotes = handle.readline().startswith("#begin document")
+    return ontonotes.read if is_ontonotes else columns.read
 
 
 def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = False) -> list[Sentence]:
@@ -73,8 +63,6 @@ def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = 
     Raises:
         HeadwiseError: without `skip_bad`, the numbers or the words differ.
     """
-    from dataclasses import replace
-
     if not skip_bad:
         if len(sentences) != len(trees):
             raise HeadwiseError(
@@ -84,22 +72,21 @@ def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = 
     waiting: dict[str, list[Sentence]] = {}
     for tree in reversed(trees):
         waiting.setdefault(_letters(tree), []).append(tree)
-    found = []
+    merged = []
     for sentence in sentences:
         matches = waiting.get(_letters(sentence))
+        without_tree = replace(sentence, tree=None)
         try:
-            found.append(_with_tree(sentence, matches.pop()) if matches else replace(sentence, tree=None))
+            merged.append(_with_tree(sentence, matches.pop()) if matches else without_tree)
         except HeadwiseError:
-            found.append(replace(sentence, tree=None))
-    return found
+            merged.append(without_tree)
+    return merged
 
 
 def _letters(sentence: Sentence) -> str:
-    return "".join(char for word in sentence.words for char in word if char.isalnum())
+    return "".join(filter(str.isalnum, "".join(sentence.words)))
 
 
-def _with_tree(sentence: Sentence, other: Sentence) -> Sentence:
-    from dataclasses import replace
-
-    assert other.tree is not None
-    return replace(sentence, tree=propbank.with_words(other.tree, sentence.words, other.source))
+def _with_tree(sentence: Sentence, parsed: Sentence) -> Sentence:
+    assert parsed.tree is not None
+    return replace(sentence, tree=propbank.with_words(parsed.tree, sentence.words, parsed.source))

@@ -9,7 +9,7 @@ from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Predicate, Sentence, Span
 from headwise.tasks._tables import open_text
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class Block(NamedTuple):
@@ -22,7 +22,8 @@ class Block(NamedTuple):
 
     def where(self, line: int | None = None) -> str:
         """ "file, line 7 (sentence 2)", for messages."""
-        return f"{self.path}, line {self.line if line is None else line} (sentence {self.number})"
+        line = self.line if line is None else line
+        return f"{self.path}, line {line} (sentence {self.number})"
 
 
 def blocks(path: Path) -> Iterator[Block]:
@@ -30,11 +31,11 @@ def blocks(path: Path) -> Iterator[Block]:
     lines: list[str] = []
     first, number = 1, 0
     with open_text(path) as handle:
-        for place, raw in enumerate(handle, 1):
+        for line_number, raw in enumerate(handle, 1):
             line = raw.rstrip("\r\n")
             if line.strip():
                 if not lines:
-                    first = place
+                    first = line_number
                 lines.append(line)
             elif lines:
                 number += 1
@@ -45,34 +46,35 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def gather(
-    items: Iterable[Item], parse: Callable[[Item], Sentence | None], skip_bad: bool, path: Path
+    sources: Iterable[T], parse: Callable[[T], Sentence | None], skip_bad: bool, path: Path
 ) -> list[Sentence]:
-    """Parses every item; None means there is no sentence in it.
+    """Parses the source of every sentence; None means there is no sentence in it.
 
     A malformed one raises, or with `skip_bad` is left out and counted in one warning that quotes the first error.
     """
-    found: list[Sentence] = []
-    bad: list[str] = []
-    total = 0
-    for item in items:
+    sentences: list[Sentence] = []
+    errors: list[str] = []
+    for source in sources:
         try:
-            sentence = parse(item)
+            sentence = parse(source)
         except HeadwiseError as error:
             if not skip_bad:
                 raise
-            bad.append(str(error))
-            total += 1
-            continue
-        if sentence is not None:
-            found.append(sentence)
-            total += 1
-    if bad:
+            errors.append(str(error))
+        else:
+            if sentence is not None:
+                sentences.append(sentence)
+    if errors:
+        total = len(sentences) + len(errors)
         warnings.warn(
-            f"{path}: skipped {len(bad)} malformed of {total} sentences; the first: {bad[0]}", stacklevel=3
+            f"{path}: skipped {len(errors)} malformed of {total} sentences; the first: {errors[0]}",
+            stacklevel=3,
         )
-    if not found:
-        raise HeadwiseError(f"{path} holds no {'well-formed ' if bad else ''}sentence")
-    return found
+    if errors and not sentences:
+        raise HeadwiseError(f"{path} holds no well-formed sentence")
+    if not sentences:
+        raise HeadwiseError(f"{path} holds no sentence")
+    return sentences
 
 
 def check_heads(heads: Sequence[int], where: str) -> None:
@@ -85,9 +87,8 @@ def check_heads(heads: Sequence[int], where: str) -> None:
             )
     roots = [word for word, head in enumerate(heads, 1) if head == 0]
     if len(roots) != 1:
-        raise HeadwiseError(
-            f"{where}: there must be one root, found {len(roots)}{': words ' if roots else ''}{str(roots)[1:-1]}"
-        )
+        words = f": words {str(roots)[1:-1]}" if roots else ""
+        raise HeadwiseError(f"{where}: there must be one root, found {len(roots)}{words}")
     rooted = {0}
     for word in range(1, size + 1):
         path: list[int] = []

@@ -37,23 +37,25 @@ def parse(text: str, where: str = "the tree") -> Tree:
     tokens = text.replace("(", " ( ").replace(")", " ) ").split()
     stack: list[tuple[str, list[Tree], list[str]]] = []  # label, children, words
     done: Tree | None = None
-    for place, token in enumerate(tokens):
+    for number, token in enumerate(tokens):
         if done is not None:
             raise HeadwiseError(f"{where}: {token!r} after the end of the tree: brackets are unbalanced")
         if token == "(":
             if len(stack) == DEEPEST:
                 raise HeadwiseError(f"{where}: the tree is more than {DEEPEST} phrases deep")
-            follows = tokens[place + 1] if place + 1 < len(tokens) else ""
-            stack.append(("" if follows in ("(", ")") else follows, [], []))
+            label = tokens[number + 1] if number + 1 < len(tokens) else ""
+            stack.append(("" if label in ("(", ")") else label, [], []))
         elif token == ")":
             if not stack:
                 raise HeadwiseError(f"{where}: a bracket closes that was never opened")
             label, children, words = stack.pop()
-            words = words[1:] if label else words  # the label is the first bare token of its bracket
+            if label:
+                words = words[1:]  # the label is the first bare token of its bracket
             if bool(children) == bool(words) or len(words) > 1:
-                content = f"({label} {' '.join(words)}{' ...' if children else ''})"
+                ellipsis = " ..." if children else ""
                 raise HeadwiseError(
-                    f"{where}: {content} is neither a phrase nor a part of speech over one word"
+                    f"{where}: ({label} {' '.join(words)}{ellipsis}) is neither a phrase "
+                    "nor a part of speech over one word"
                 )
             node = Tree(label, tuple(children), unescape(words[0]) if words else None)
             if stack:
@@ -64,10 +66,10 @@ def parse(text: str, where: str = "the tree") -> Tree:
             raise HeadwiseError(f"{where}: {token!r} stands outside the tree")
         else:
             stack[-1][2].append(token)
-    if stack or done is None:
-        raise HeadwiseError(
-            f"{where}: {len(stack)} brackets are never closed" if stack else f"{where} is empty"
-        )
+    if stack:
+        raise HeadwiseError(f"{where}: {len(stack)} brackets are never closed")
+    if done is None:
+        raise HeadwiseError(f"{where} is empty")
     return done
 
 
@@ -75,11 +77,11 @@ def without_traces(tree: Tree) -> Tree | None:
     """The tree without empty elements (-NONE-) and the phrases that hold nothing else."""
     if not tree.children:
         return None if tree.label == "-NONE-" else tree
-    kept = tuple(child for child in map(without_traces, tree.children) if child is not None)
-    return Tree(tree.label, kept) if kept else None
+    children = tuple(child for child in map(without_traces, tree.children) if child is not None)
+    return Tree(tree.label, children) if children else None
 
 
-class _Piece(NamedTuple):
+class _TreeText(NamedTuple):
     where: str
     text: str
 
@@ -90,41 +92,35 @@ def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
     Raises:
         HeadwiseError: a malformed tree, by file, line and number.
     """
-    where = Path(path)
-
-    def sentence(piece: _Piece) -> Sentence:
-        tree = without_traces(parse(piece.text, piece.where))
-        if tree is None:
-            raise HeadwiseError(f"{piece.where}: the tree holds no word")
-        return Sentence(
-            tree.words(), xpos=tuple(leaf.label for leaf in tree.leaves()), tree=tree, source=piece.where
-        )
-
-    return gather(_pieces(where), sentence, skip_bad, where)
+    path = Path(path)
+    return gather(_tree_texts(path), _sentence, skip_bad, path)
 
 
-def _pieces(path: Path) -> Iterator[_Piece]:
+def _sentence(source: _TreeText) -> Sentence:
+    tree = without_traces(parse(source.text, source.where))
+    if tree is None:
+        raise HeadwiseError(f"{source.where}: the tree holds no word")
+    xpos = tuple(leaf.label for leaf in tree.leaves())
+    return Sentence(tree.words(), xpos=xpos, tree=tree, source=source.where)
+
+
+def _tree_texts(path: Path) -> Iterator[_TreeText]:
     """The file cut into trees: where brackets balance, or (so that one bad tree spoils no other) at a line that starts a new one."""
-    depth, first, number = 0, 1, 0
+    depth, first, number = 0, 1, 1
     lines: list[str] = []
     with open_text(path) as handle:
-        for place, line in enumerate(handle, 1):
-            fresh = line.startswith("(") and lines
-            if (fresh or depth < 0) and lines:
-                number += 1
-                yield _Piece(f"{path}, line {first} (sentence {number})", "".join(lines))
+        for line_number, line in enumerate(handle, 1):
+            if lines and (line.startswith("(") or depth <= 0):
+                yield _TreeText(f"{path}, line {first} (sentence {number})", "".join(lines))
                 lines, depth = [], 0
+                number += 1
             if line.strip():
                 if not lines:
-                    first = place
+                    first = line_number
                 lines.append(line)
                 depth += line.count("(") - line.count(")")
-                if depth == 0:
-                    number += 1
-                    yield _Piece(f"{path}, line {first} (sentence {number})", "".join(lines))
-                    lines = []
     if lines:
-        yield _Piece(f"{path}, line {first} (sentence {number + 1})", "".join(lines))
+        yield _TreeText(f"{path}, line {first} (sentence {number})", "".join(lines))
 
 
 def bracketed(tree: Tree) -> str:

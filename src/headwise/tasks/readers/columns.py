@@ -1,6 +1,7 @@
 """CoNLL columns: one word a line with its tags, an empty line after each sentence (CoNLL-2003, WNUT, and the like)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,14 @@ from headwise.tasks.readers.blocks import Block, blocks, gather
 from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
 
 NAMES = ("words", "lemmas", "upos", "xpos", "ner", "_")
+LAYERS = {"ner": "entities"}  # of `Sentence`, where they have another name
 USUAL: dict[int, tuple[str, ...]] = {
     2: ("words", "ner"),
     3: ("words", "xpos", "ner"),
     4: ("words", "xpos", "_", "ner"),
 }
-NUMBERED = (
-    "_",
-    "words",
-    "ner",
-    "_",
-    "_",
-)  # Universal NER: the word's number, the word, its tag, and who annotated it
+# Universal NER: the word's number, the word, its tag, and who annotated it
+NUMBERED = ("_", "words", "ner", "_", "_")
 
 
 def read(
@@ -41,54 +38,56 @@ def read(
     Raises:
         HeadwiseError: a wrong number of columns, or tags that cannot follow each other, by file, line and sentence.
     """
-    where = Path(path)
-    wanted = tuple(columns) if columns is not None else None
-    if wanted is not None and (not set(wanted) <= set(NAMES) or wanted.count("words") != 1):
+    path = Path(path)
+    names = None if columns is None else tuple(columns)
+    if names is not None and (not set(names) <= set(NAMES) or names.count("words") != 1):
         raise HeadwiseError(
-            f"columns={wanted!r}: each column is one of {', '.join(NAMES)}, and one of them is words"
+            f"columns={names!r}: each column is one of {', '.join(NAMES)}, and one of them is words"
         )
+    return gather(blocks(path), partial(_sentence, names=names, scheme=scheme), skip_bad, path)
 
-    def parse(block: Block) -> Sentence | None:
-        kept = [
-            (block.line + i, line)
-            for i, line in enumerate(block.lines)
-            if not line.startswith(("-DOCSTART-", "# "))
-        ]
-        if not kept:
-            return None
-        tabs = any("\t" in line for _, line in kept)
-        rows = [
-            (place, [cell.strip() for cell in line.split("\t")] if tabs else line.split())
-            for place, line in kept
-        ]
-        counted = len(rows[0][1]) == len(NUMBERED) and [row[0] for _, row in rows] == [
-            str(i + 1) for i in range(len(rows))
-        ]
-        names = wanted or (NUMBERED if counted else USUAL.get(len(rows[0][1])))
-        if names is None:
+
+def _sentence(block: Block, names: tuple[str, ...] | None, scheme: str) -> Sentence | None:
+    """The sentence of a block; None where it holds comments alone."""
+    lines = {
+        number: line
+        for number, line in enumerate(block.lines, block.line)
+        if not line.startswith(("-DOCSTART-", "# "))
+    }
+    if not lines:
+        return None
+    rows = _cells(lines)
+    first = block.where(min(rows))
+    names = names or _usual_names(list(rows.values()))
+    if names is None:
+        count = len(rows[min(rows)])
+        raise HeadwiseError(f"{first}: {count} columns; say what they are with columns=")
+    for number, row in rows.items():
+        if len(row) != len(names) or not row[names.index("words")].strip():
             raise HeadwiseError(
-                f"{block.where(rows[0][0])}: {len(rows[0][1])} columns; say what they are with columns="
+                f"{block.where(number)}: expected {len(names)} columns ({', '.join(names)}), found {row!r}"
             )
-        for place, row in rows:
-            if len(row) != len(names) or not row[names.index("words")].strip():
-                raise HeadwiseError(
-                    f"{block.where(place)}: expected {len(names)} columns ({', '.join(names)}), found {row!r}"
-                )
-        found: dict[str, Any] = {
-            name: tuple(row[i] for _, row in rows) for i, name in enumerate(names) if name != "_"
-        }
-        entities = (
-            spans_from_tags(found.pop("ner"), scheme, block.where(rows[0][0])) if "ner" in found else None
-        )
-        words = found.pop("words")
-        return Sentence(
-            words,
-            **found,
-            entities=None if entities is None else tuple(entities),
-            source=block.where(),
-        )
+    layers: dict[str, Any] = dict(zip(names, zip(*rows.values(), strict=True), strict=True))
+    layers.pop("_", None)
+    if "ner" in layers:
+        layers["entities"] = tuple(spans_from_tags(layers.pop("ner"), scheme, first))
+    return Sentence(**layers, source=block.where())
 
-    return gather(blocks(where), parse, skip_bad, where)
+
+def _cells(lines: Mapping[int, str]) -> dict[int, list[str]]:
+    """The cells of numbered lines, divided by tabs if there are any, else by spaces."""
+    if any("\t" in line for line in lines.values()):
+        return {number: list(map(str.strip, line.split("\t"))) for number, line in lines.items()}
+    return {number: line.split() for number, line in lines.items()}
+
+
+def _usual_names(rows: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
+    """What columns of this number usually are; None: that is not known."""
+    count = len(rows[0])
+    numbers = [row[0] for row in rows]
+    if count == len(NUMBERED) and numbers == [str(i) for i in range(1, len(rows) + 1)]:
+        return NUMBERED
+    return USUAL.get(count)
 
 
 def write(
@@ -107,15 +106,12 @@ def write(
         for sentence in sentences:
             filled: list[Sequence[str]] = []
             for name in columns:
-                if name == "ner":
-                    layer = (
-                        None
-                        if sentence.entities is None
-                        else tags_from_spans(sentence.entities, len(sentence), scheme)
-                    )
-                else:
-                    layer = ["_"] * len(sentence) if name == "_" else getattr(sentence, name)
+                layer: Any = ["_"] * len(sentence)
+                if name != "_":
+                    layer = getattr(sentence, LAYERS.get(name, name))
                 if layer is None:
                     raise HeadwiseError(f"{sentence.source or str(sentence)!r} has no {name} to write")
+                if name == "ner":
+                    layer = tags_from_spans(layer, len(sentence), scheme)
                 filled.append(layer)
             handle.write("\n".join("\t".join(row) for row in zip(*filled, strict=True)) + "\n\n")

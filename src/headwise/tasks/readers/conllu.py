@@ -1,8 +1,9 @@
 """CoNLL-U: words, lemmas, tags, features and dependencies; entities from MISC where the file declares them (`global.Entity`)."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from headwise._base.names import shown
 from headwise._base.parsing import whole_number
@@ -26,8 +27,8 @@ def read(path: str | Path, *, skip_bad: bool = False, mentions: str = "named") -
     """
     if mentions not in ("named", "outer"):
         raise HeadwiseError(f"unknown mentions={mentions!r}; expected 'named' or 'outer'")
-    where = Path(path)
-    fields: list[str] = []  # the parts of an Entity value, as the newest document declares them
+    path = Path(path)
+    fields: list[str] = []  # of an Entity value, as the newest document declares them
 
     def parse(block: Block) -> Sentence | None:
         for line in block.lines:
@@ -35,43 +36,41 @@ def read(path: str | Path, *, skip_bad: bool = False, mentions: str = "named") -
                 fields[:] = line.partition("=")[2].strip().split("-")
         return _sentence(block, fields, mentions)
 
-    return gather(blocks(where), parse, skip_bad, where)
+    return gather(blocks(path), parse, skip_bad, path)
 
 
 def _sentence(block: Block, fields: list[str], mentions: str) -> Sentence | None:
     comments = dict(_comments(block.lines))
     rows: list[list[str]] = []
-    for place, line in enumerate(block.lines):
+    for line_number, line in enumerate(block.lines, block.line):
         if line.startswith("#"):
             continue
-        columns = line.split("\t")
-        if len(columns) != 10:
-            raise HeadwiseError(
-                f"{block.where(block.line + place)}: CoNLL-U has 10 columns, found {len(columns)}"
-            )
-        if "-" in columns[0] or "." in columns[0]:
+        cells, where = line.split("\t"), block.where(line_number)
+        if len(cells) != 10:
+            raise HeadwiseError(f"{where}: CoNLL-U has 10 columns, found {len(cells)}")
+        if "-" in cells[0] or "." in cells[0]:
             continue
-        if columns[0] != str(len(rows) + 1):
-            raise HeadwiseError(
-                f"{block.where(block.line + place)}: word number {shown(columns[0])}, expected {len(rows) + 1}"
-            )
-        if not columns[1].strip():
-            raise HeadwiseError(f"{block.where(block.line + place)}: the word is empty")
-        rows.append(columns)
+        if cells[0] != str(len(rows) + 1):
+            raise HeadwiseError(f"{where}: word number {shown(cells[0])}, expected {len(rows) + 1}")
+        if not cells[1].strip():
+            raise HeadwiseError(f"{where}: the word is empty")
+        rows.append(cells)
     if not rows:
         return None
-    heads = _heads([row[6] for row in rows], block.where())
-    upos = _layer([row[3] for row in rows])
-    spans = _entities([row[9] for row in rows], upos, fields, mentions, block.where()) if fields else None
+    _, words, lemmas, upos, xpos, feats, heads, deprels, _, misc = zip(*rows, strict=True)
+    numbers = None if _layer(heads) is None else _heads(heads, block.where())
+    entities = None
+    if fields:
+        entities = _entities(misc, _layer(upos), fields, mentions, block.where())
     return Sentence(
-        words=tuple(row[1] for row in rows),
-        lemmas=_layer([row[2] for row in rows]),
-        upos=upos,
-        xpos=_layer([row[4] for row in rows]),
-        feats=tuple(row[5] for row in rows),  # a sentence may well have no feature
-        heads=heads,
-        deprels=_layer([row[7] for row in rows]) if heads is not None else None,
-        entities=spans,
+        words=words,
+        lemmas=_layer(lemmas),
+        upos=_layer(upos),
+        xpos=_layer(xpos),
+        feats=feats,  # a sentence may well have no feature
+        heads=numbers,
+        deprels=None if numbers is None else _layer(deprels),
+        entities=entities,
         text=comments.get("text", ""),
         id=comments.get("sent_id", ""),
         source=block.where(),
@@ -85,16 +84,16 @@ def _comments(lines: list[str]) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
-def _layer(column: list[str]) -> tuple[str, ...] | None:
-    return None if all(value == "_" for value in column) else tuple(column)
+def _layer(column: tuple[str, ...]) -> tuple[str, ...] | None:
+    """A column; None where all of it is underscores."""
+    return None if set(column) == {"_"} else column
 
 
-def _heads(column: list[str], where: str) -> tuple[int, ...] | None:
-    if all(value == "_" for value in column):
-        return None
+def _heads(column: Sequence[str], where: str) -> tuple[int, ...]:
     heads = []
     for word, value in enumerate(column, 1):
-        if (head := whole_number(value)) is None:
+        head = whole_number(value)
+        if head is None:
             raise HeadwiseError(f"{where}: word {word} has the head {shown(value)}, not a number")
         heads.append(head)
     check_heads(heads, where)
@@ -102,44 +101,60 @@ def _heads(column: list[str], where: str) -> tuple[int, ...] | None:
 
 
 def _entities(
-    misc: list[str], upos: tuple[str, ...] | None, fields: list[str], mentions: str, where: str
+    misc: Sequence[str], upos: tuple[str, ...] | None, fields: list[str], mentions: str, where: str
 ) -> tuple[Span, ...]:
-    """Entities of the MISC column: "(1-person-..." opens, "1)" closes, "(1-person-...)" does both."""
-    place = fields.index("etype") if "etype" in fields else 1
-    identity = fields.index("identity") if "identity" in fields else None
-    open_at: dict[str, list[tuple[int, str, bool]]] = {}
-    found: list[tuple[Span, bool]] = []
+    """Entities of the MISC column."""
+    label_field = fields.index("etype") if "etype" in fields else 1
+    open_entities: dict[str, list[_OpenEntity]] = {}
+    spans: list[Span] = []
     for word, cell in enumerate(misc):
-        value = next((part[7:] for part in cell.split("|") if part.startswith("Entity=")), "")
-        for mark in re.findall(r"\([^()]*\)|\([^()]*|[^()]+\)", value):
-            parts = mark.strip("()").split("-")
+        for mark in _entity_marks(cell):
+            values = mark.strip("()").split("-")
+            name = values[0]
             if mark.startswith("("):
-                if len(parts) <= place:
+                if len(values) <= label_field:
                     raise HeadwiseError(f"{where}: word {word + 1} has the entity {mark!r}, without its type")
-                known = identity is not None and len(parts) > identity and parts[identity] not in ("", "_")
-                open_at.setdefault(parts[0], []).append((word, parts[place], known))
+                identity = dict(zip(fields, values, strict=False)).get("identity", "")
+                entity = _OpenEntity(word, values[label_field], identity not in ("", "_"))
+                open_entities.setdefault(name, []).append(entity)
             if mark.endswith(")"):
-                if not open_at.get(parts[0]):
+                if not open_entities.get(name):
                     raise HeadwiseError(
-                        f"{where}: word {word + 1} closes the entity {parts[0]!r}, which is not open"
+                        f"{where}: word {word + 1} closes the entity {name!r}, which is not open"
                     )
-                start, label, known = open_at[parts[0]].pop()
-                named = known and (upos is None or "PROPN" in upos[start : word + 1])
-                found.append((Span(start, word + 1, label), named))
-    left = sorted(name for name, opened in open_at.items() if opened and not name.endswith("]"))
-    if left:  # [1/2] marks a part of a discontinuous mention, which no span can express
-        raise HeadwiseError(f"{where}: the entity {left[0]!r} is never closed")
-    wanted = [span for span, named in found if named or mentions == "outer"]
-    return flat(wanted)
+                entity = open_entities[name].pop()
+                proper = upos is None or "PROPN" in upos[entity.start : word + 1]
+                if mentions == "outer" or (entity.identified and proper):
+                    spans.append(Span(entity.start, word + 1, entity.label))
+    for name, entities in sorted(open_entities.items()):
+        if entities and not name.endswith(
+            "]"
+        ):  # [1/2]: of a discontinuous mention, which no span can express
+            raise HeadwiseError(f"{where}: the entity {name!r} is never closed")
+    return flat(spans)
+
+
+class _OpenEntity(NamedTuple):
+    start: int
+    label: str
+    identified: bool
+
+
+def _entity_marks(cell: str) -> list[str]:
+    """The marks of a MISC cell: "(1-person" opens, "1)" closes, "(1-person)" does both."""
+    for value in cell.split("|"):
+        if value.startswith("Entity="):
+            return re.findall(r"\([^()]*\)|\([^()]*|[^()]+\)", value.removeprefix("Entity="))
+    return []
 
 
 def flat(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Spans without overlaps: where two overlap the longer stays (of equal ones the first), in order."""
-    kept: list[Span] = []
+    apart: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start - span.end, span)):
-        if all(span.end <= other.start or span.start >= other.end for other in kept):
-            kept.append(span)
-    return tuple(sorted(kept))
+        if all(span.end <= longer.start or span.start >= longer.end for longer in apart):
+            apart.append(span)
+    return tuple(sorted(apart))
 
 
 def lines(sentence: Sentence) -> Iterator[str]:
@@ -161,9 +176,11 @@ def _entity_cell(sentence: Sentence, word: int) -> str:
     marks = ""
     for number, (start, end, label) in enumerate(sentence.entities or (), 1):
         if start == word:
-            marks += f"({number}-{label}-named" + (")" if end == word + 1 else "")
-        elif end == word + 1:
-            marks += f"{number})"
+            marks += f"({number}-{label}-named"
+        if start < word and end == word + 1:
+            marks += str(number)
+        if end == word + 1:
+            marks += ")"
     return f"Entity={marks}" if marks else "_"
 
 

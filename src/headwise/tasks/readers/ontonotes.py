@@ -19,25 +19,23 @@ def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
     Raises:
         HeadwiseError: a wrong number of columns, unbalanced parse bits, or spans left open, by file, line and sentence.
     """
-    where = Path(path)
-
-    def parse(block: Block) -> Sentence | None:
-        rows = [
-            (block.line + i, line.split()) for i, line in enumerate(block.lines) if not line.startswith("#")
-        ]
-        return _sentence(block, rows) if rows else None
-
-    return gather(blocks(where), parse, skip_bad, where)
+    path = Path(path)
+    return gather(blocks(path), _sentence, skip_bad, path)
 
 
-def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
-    where, width = block.where(rows[0][0]), len(rows[0][1])
-    for place, row in rows:
+def _sentence(block: Block) -> Sentence | None:
+    """The sentence of a block; None where it holds comments alone."""
+    lines = {number: line for number, line in enumerate(block.lines, block.line) if not line.startswith("#")}
+    if not lines:
+        return None
+    rows = {number: line.split() for number, line in lines.items()}
+    where, width = block.where(min(rows)), len(rows[min(rows)])
+    for number, row in rows.items():
         if len(row) != width or width < FIXED + 1:
             raise HeadwiseError(
-                f"{block.where(place)}: expected {max(width, FIXED + 1)} columns, found {len(row)}"
+                f"{block.where(number)}: expected {max(width, FIXED + 1)} columns, found {len(row)}"
             )
-    columns = list(zip(*(row for _, row in rows), strict=True))
+    columns = list(zip(*rows.values(), strict=True))
     words = tuple(_plain(word) for word in columns[3])
     tree = None
     if any("(" in bit for bit in columns[5]):
@@ -57,9 +55,9 @@ def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
 
 def _plain(word: str) -> str:
     """OntoNotes writes "/." for "." and the like; brackets have their stand-ins."""
-    return brackets.unescape(
-        word[1:] if len(word) == 2 and word[0] == "/" and not word[1].isalnum() else word
-    )
+    if len(word) == 2 and word[0] == "/" and not word[1].isalnum():
+        word = word[1:]
+    return brackets.unescape(word)
 
 
 def _predicate(column: Sequence[str], columns: Sequence[tuple[str, ...]], where: str) -> Predicate:
@@ -75,7 +73,7 @@ def _predicate(column: Sequence[str], columns: Sequence[tuple[str, ...]], where:
 def star_spans(column: Sequence[str], where: str) -> list[Span]:
     """Spans written as "(ARG0*", "*", "*)"; they may nest."""
     stack: list[tuple[int, str]] = []
-    found: list[Span] = []
+    spans: list[Span] = []
     for word, cell in enumerate(column):
         if not re.fullmatch(r"(\([^()*\s]+)*\*?\)*", cell) or cell == "":
             raise HeadwiseError(
@@ -88,12 +86,12 @@ def star_spans(column: Sequence[str], where: str) -> list[Span]:
                     f"{where}: word {word + 1} has {cell!r}, which closes a span that is not open"
                 )
             start, label = stack.pop()
-            found.append(Span(start, word + 1, label))
+            spans.append(Span(start, word + 1, label))
     if stack:
         raise HeadwiseError(
             f"{where}: the span ({stack[-1][1]} opened at word {stack[-1][0] + 1} is never closed"
         )
-    return sorted(found)
+    return sorted(spans)
 
 
 def stars(spans: Iterable[Span], size: int) -> list[str]:
@@ -110,14 +108,15 @@ def _bits(tree: Tree | None, size: int) -> list[str]:
         return ["*"] * size
     cells: list[str] = []
 
-    def visit(node: Tree, opened: str) -> str:
+    def visit(node: Tree, opened: str) -> None:
         if not node.children:
             cells.append(f"{opened}*")
-            return ""
-        for i, child in enumerate(node.children):
-            visit(child, f"{opened}({node.label}" if i == 0 else "")
+            return
+        first, *further = node.children
+        visit(first, f"{opened}({node.label}")
+        for child in further:
+            visit(child, "")
         cells[-1] += ")"
-        return ""
 
     visit(tree, "")
     return cells
@@ -125,32 +124,37 @@ def _bits(tree: Tree | None, size: int) -> list[str]:
 
 def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     """Writes CoNLL-2012 columns; missing layers become "-" or "*"."""
+    document = Path(path).stem
     with new_text(path) as handle:
-        handle.write(f"#begin document ({Path(path).stem}); part 000\n")
+        handle.write(f"#begin document ({document}); part 000\n")
         for sentence in sentences:
-            size = len(sentence)
-            roles = sentence.roles or ()
-            lemma, sense = ["-"] * size, ["-"] * size
-            for predicate in roles:
-                lemma[predicate.index], _, sense[predicate.index] = (predicate.sense or "-").partition(".")
-            own = [stars([*p.arguments, Span(p.index, p.index + 1, "V")], size) for p in roles]
-            columns = [
-                _bits(sentence.tree, size),
-                lemma,
-                sense,
-                ["-"] * size,
-                ["-"] * size,
-                stars(sentence.entities or (), size),
-                *own,
-            ]
-            for i, word in enumerate(sentence.words):
-                first = [
-                    Path(path).stem,
-                    "0",
-                    str(i),
-                    brackets.escape(word),
-                    sentence.xpos[i] if sentence.xpos else "-",
-                ]
-                handle.write("   ".join([*first, *(column[i] for column in columns), "-"]) + "\n")
+            for row in zip(*_columns(sentence, document), strict=True):
+                handle.write("   ".join(row) + "\n")
             handle.write("\n")
         handle.write("#end document\n")
+
+
+def _columns(sentence: Sentence, document: str) -> list[Sequence[str]]:
+    size = len(sentence)
+    blank = ["-"] * size
+    lemmas, senses, roles = list(blank), list(blank), []
+    for predicate in sentence.roles or ():
+        lemma, _, sense = (predicate.sense or "-").partition(".")
+        lemmas[predicate.index], senses[predicate.index] = lemma, sense or "-"
+        verb = Span(predicate.index, predicate.index + 1, "V")
+        roles.append(stars([*predicate.arguments, verb], size))
+    return [
+        [document] * size,
+        ["0"] * size,
+        list(map(str, range(size))),
+        list(map(brackets.escape, sentence.words)),
+        sentence.xpos or blank,
+        _bits(sentence.tree, size),
+        lemmas,
+        senses,
+        blank,
+        blank,
+        stars(sentence.entities or (), size),
+        *roles,
+        blank,
+    ]

@@ -28,21 +28,21 @@ def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
         HeadwiseError: not JSON, layers of another length than the words, two roots, a cycle, spans outside the sentence, a tree over
             other words; by file, line and sentence.
     """
-    where = Path(path)
-    return gather(_lines(where), _sentence, skip_bad, where)
+    path = Path(path)
+    return gather(_lines(path), _sentence, skip_bad, path)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     number = 0
     with open_text(path) as handle:
-        for place, line in enumerate(handle, 1):
+        for line_number, line in enumerate(handle, 1):
             if line.strip():
                 number += 1
-                yield f"{path}, line {place} (sentence {number})", line
+                yield f"{path}, line {line_number} (sentence {number})", line
 
 
-def _sentence(item: tuple[str, str]) -> Sentence:
-    where, line = item
+def _sentence(source: tuple[str, str]) -> Sentence:
+    where, line = source
     row = parse_json(line, f"{where}: the line")
     if not isinstance(row, dict) or "words" not in row:
         raise HeadwiseError(f"{where}: expected a JSON object with words, got {shown(row)}")
@@ -50,49 +50,57 @@ def _sentence(item: tuple[str, str]) -> Sentence:
     if not words or not all(words):
         raise HeadwiseError(f"{where}: words must be a list of non-empty strings, got {shown(row['words'])}")
     layers: dict[str, Any] = {}
-    for name in ("upos", "xpos", "head", "deprel", "ner", "lemma", "feats"):
-        given = row.get(name)
-        layers[name] = given if given is None else _whole(given) if name == "head" else _strings(given)
-        if given is not None and layers[name] is None:
-            wanted = "whole numbers" if name == "head" else "strings"
-            raise HeadwiseError(f"{where}: {name} must be a list of {wanted}, got {shown(given)}")
-        if given is not None and len(given) != len(words):
-            raise HeadwiseError(f"{where}: {len(words)} words but {len(given)} values of {name}")
-    for name, kind in (("parse", str), ("text", str), ("srl", list)):
-        if row.get(name) is not None and (
-            not isinstance(row[name], kind) or (kind is str and not writable(row[name]))
-        ):
-            raise HeadwiseError(
-                f"{where}: {name} must be {'text' if kind is str else 'a list'}, got {shown(row[name])}"
-            )
-    if layers["head"] is not None:
-        check_heads(layers["head"], where)
-    roles = None if row.get("srl") is None else tuple(_predicate(entry, where) for entry in row["srl"])
-    check_roles(roles or (), len(words), where)
-    return Sentence(
-        words,
-        **{name: layers[key] for name, key in _KEYS.items()},
-        entities=None if layers["ner"] is None else tuple(spans_from_tags(layers["ner"], "bio", where)),
-        tree=None
-        if row.get("parse") is None
-        else with_words(brackets.parse(row["parse"], where), words, where),
-        roles=roles,
-        text=row.get("text") or "",
-        id=str(row.get("id") or ""),
-        source=where,
-    )
+    for layer, key in _KEYS.items():
+        layers[layer] = _layer(row, key, len(words), where)
+    tags = _layer(row, "ner", len(words), where)
+    for key in ("parse", "text"):
+        if row.get(key) is not None and not (isinstance(row[key], str) and writable(row[key])):
+            raise HeadwiseError(f"{where}: {key} must be text, got {shown(row[key])}")
+    if not isinstance(row.get("srl"), list | None):
+        raise HeadwiseError(f"{where}: srl must be a list, got {shown(row['srl'])}")
+    if layers["heads"] is not None:
+        check_heads(layers["heads"], where)
+    if row.get("srl") is not None:
+        layers["roles"] = tuple(_predicate(entry, where) for entry in row["srl"])
+        check_roles(layers["roles"], len(words), where)
+    if tags is not None:
+        layers["entities"] = tuple(spans_from_tags(tags, "bio", where))
+    if row.get("parse") is not None:
+        layers["tree"] = with_words(brackets.parse(row["parse"], where), words, where)
+    return Sentence(words, **layers, text=row.get("text") or "", id=str(row.get("id") or ""), source=where)
 
 
-def _strings(given: Any) -> tuple[str, ...] | None:
-    fine = isinstance(given, list) and all(isinstance(one, str) and writable(one) for one in given)
-    return tuple(given) if fine else None
+def _layer(row: dict[str, Any], key: str, size: int, where: str) -> tuple[Any, ...] | None:
+    """The values of a layer, one a word; None where the sentence has none."""
+    values = row.get(key)
+    if values is None:
+        return None
+    layer = _whole_numbers(values) if key == "head" else _strings(values)
+    if layer is None:
+        expected = "whole numbers" if key == "head" else "strings"
+        raise HeadwiseError(f"{where}: {key} must be a list of {expected}, got {shown(values)}")
+    if len(layer) != size:
+        raise HeadwiseError(f"{where}: {size} words but {len(layer)} values of {key}")
+    return layer
 
 
-def _whole(given: Any) -> tuple[int, ...] | None:
-    return tuple(given) if isinstance(given, list) and all(type(one) is int for one in given) else None
+def _strings(values: Any) -> tuple[str, ...] | None:
+    """A list as strings; None where it is anything else."""
+    if not isinstance(values, list) or not all(
+        isinstance(value, str) and writable(value) for value in values
+    ):
+        return None
+    return tuple(values)
 
 
-_KEYS = {
+def _whole_numbers(values: Any) -> tuple[int, ...] | None:
+    """A list as whole numbers; None where it is anything else."""
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        return None
+    return tuple(values)
+
+
+_KEYS = {  # layer -> its key in a row
     "upos": "upos",
     "xpos": "xpos",
     "heads": "head",
@@ -104,49 +112,44 @@ _KEYS = {
 
 def _predicate(entry: Any, where: str) -> Predicate:
     try:
-        numbers = _whole(
-            [entry["pred"], *(number for first, last, _ in entry["args"] for number in (first, last))]
-        )
-        texts = _strings([entry.get("roleset") or "", *(role for _, _, role in entry["args"])])
+        index, sense = entry["pred"], entry.get("roleset") or ""
+        spans = [(first, last, role) for first, last, role in entry["args"]]
     except (KeyError, TypeError, ValueError):
-        numbers = texts = None
-    if numbers is None or texts is None:
+        index, sense, spans = None, "", []
+    numbers, texts = [index], [sense]
+    for first, last, role in spans:
+        numbers += [first, last]
+        texts.append(role)
+    if _whole_numbers(numbers) is None or _strings(texts) is None:
         raise HeadwiseError(
             f"{where}: expected {{pred, roleset, args: [[first, last, role]]}}, got {shown(entry)}"
         )
-    spans = (Span(first, last + 1, role) for first, last, role in entry["args"])
-    return Predicate(
-        numbers[0], texts[0] or None, tuple(span for span in spans if span.label not in ("V", "C-V"))
-    )
+    arguments = (Span(first, last + 1, role) for first, last, role in spans if role not in ("V", "C-V"))
+    return Predicate(index, sense or None, tuple(arguments))
 
 
 def with_words(tree: Tree, words: tuple[str, ...], where: str) -> Tree:
-    """The tree over `words`, which may differ from its own in the way brackets and quotes are written, but not in number."""
+    """The tree over `words`, which may differ from the tree's in the way brackets and quotes are written, but not in
+    number.
+    """
     plain = brackets.without_traces(tree)
-    own = () if plain is None else plain.words()
-    if plain is None or len(own) != len(words):
-        raise HeadwiseError(f"{where}: the tree has {len(own)} words, the sentence {len(words)}")
-    different = [
-        (a, b)
-        for a, b in zip(own, words, strict=True)
-        if a != b and a.replace("\\", "") != b and not _quotes(a, b)
-    ]
-    if different:
-        raise HeadwiseError(
-            f"{where}: the tree has the word {different[0][0]!r} where the sentence has {different[0][1]!r}"
-        )
-    left = iter(words)
+    tree_words = () if plain is None else plain.words()
+    if plain is None or len(tree_words) != len(words):
+        raise HeadwiseError(f"{where}: the tree has {len(tree_words)} words, the sentence {len(words)}")
+    for tree_word, word in zip(tree_words, words, strict=True):
+        are_quotes = set(tree_word + word) <= set("\"'`“”‘’")
+        if word not in (tree_word, tree_word.replace("\\", "")) and not are_quotes:
+            raise HeadwiseError(
+                f"{where}: the tree has the word {tree_word!r} where the sentence has {word!r}"
+            )
+    next_word = iter(words).__next__
 
     def renew(node: Tree) -> Tree:
         if not node.children:
-            return Tree(node.label, (), next(left))
+            return Tree(node.label, (), next_word())
         return Tree(node.label, tuple(renew(child) for child in node.children))
 
     return renew(plain)
-
-
-def _quotes(one: str, other: str) -> bool:
-    return set(one + other) <= set("\"'`“”‘’")
 
 
 def write(sentences: Iterable[Sentence], path: str | Path) -> None:
@@ -154,11 +157,9 @@ def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     with new_text(path) as handle:
         for sentence in sentences:
             row: dict[str, Any] = {"id": sentence.id, "text": str(sentence), "words": sentence.words}
-            row |= {
-                key: getattr(sentence, name)
-                for name, key in _KEYS.items()
-                if getattr(sentence, name) is not None
-            }
+            for layer, key in _KEYS.items():
+                if getattr(sentence, layer) is not None:
+                    row[key] = getattr(sentence, layer)
             if sentence.entities is not None:
                 row["ner"] = tags_from_spans(sentence.entities, len(sentence))
             if sentence.tree is not None:

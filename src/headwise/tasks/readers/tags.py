@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Span
 
-SCHEMES = ("bio", "iob1", "bioes")
+PREFIXES = {"bio": ("B", "I"), "iob1": ("B", "I"), "bioes": ("B", "I", "E", "S")}  # by scheme
 
 
 def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -> list[Span]:
@@ -19,49 +19,41 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -
     Raises:
         HeadwiseError: a tag that cannot be read, or one that cannot follow the tag before it.
     """
-    if scheme not in SCHEMES:
-        raise HeadwiseError(f"unknown tag scheme {scheme!r}; expected one of {', '.join(SCHEMES)}")
-    found: list[Span] = []
+    if scheme not in PREFIXES:
+        raise HeadwiseError(f"unknown tag scheme {scheme!r}; expected one of {', '.join(PREFIXES)}")
+    spans: list[Span] = []
     start, label = 0, ""  # the open span; no label: none is open
+
+    def problem(message: str) -> HeadwiseError:
+        return HeadwiseError(f"{where}: {message}" if where else message)
 
     def close(end: int) -> None:
         nonlocal label
         if label:
-            found.append(Span(start, end, label))
+            spans.append(Span(start, end, label))
         label = ""
 
     for i, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
-        prefix = {"L": "E", "U": "S"}.get(prefix, prefix) if scheme == "bioes" else prefix
-        if tag != "O" and (not name or prefix not in tuple("BI" if scheme != "bioes" else "BIES")):
-            raise HeadwiseError(
-                f"{where}: word {i + 1} has the tag {tag!r}, which {scheme} does not know".lstrip(": ")
-            )
+        if scheme == "bioes":
+            prefix = {"L": "E", "U": "S"}.get(prefix, prefix)
+        if tag != "O" and (not name or prefix not in PREFIXES[scheme]):
+            raise problem(f"word {i + 1} has the tag {tag!r}, which {scheme} does not know")
         goes_on = prefix in ("I", "E")
         if goes_on and name != label and scheme != "iob1":
             before = tags[i - 1] if i else "the beginning"
-            raise HeadwiseError(
-                f"{where}: word {i + 1} has the tag {tag!r}, which cannot follow {before!r} in {scheme}".lstrip(
-                    ": "
-                )
-            )
+            raise problem(f"word {i + 1} has the tag {tag!r}, which cannot follow {before!r} in {scheme}")
         if scheme == "bioes" and not goes_on and label:
-            raise HeadwiseError(
-                f"{where}: word {i + 1} has the tag {tag!r} before an E-{label} ended the open span".lstrip(
-                    ": "
-                )
-            )
+            raise problem(f"word {i + 1} has the tag {tag!r} before an E-{label} ended the open span")
         if not (goes_on and name == label):
             close(i)
             start, label = i, name
         if prefix in ("E", "S"):
             close(i + 1)
     if scheme == "bioes" and label:
-        raise HeadwiseError(
-            f"{where}: the sentence ends before an E-{label} ended the open span".lstrip(": ")
-        )
+        raise problem(f"the sentence ends before an E-{label} ended the open span")
     close(len(tags))
-    return found
+    return spans
 
 
 def tags_from_spans(spans: Iterable[Span], size: int, scheme: str = "bio") -> list[str]:
@@ -84,6 +76,7 @@ def tags_from_spans(spans: Iterable[Span], size: int, scheme: str = "bio") -> li
         if scheme != "iob1" or adjoins:
             tags[start] = f"B-{label}"
         if scheme == "bioes":
-            tags[end - 1] = f"{'E' if end - start > 1 else 'S'}-{label}"
+            prefix = "E" if end - start > 1 else "S"
+            tags[end - 1] = f"{prefix}-{label}"
         before = span
     return tags
