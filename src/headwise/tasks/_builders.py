@@ -3,7 +3,6 @@
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -33,9 +32,9 @@ def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tupl
     Raises:
         HeadwiseError: it names another number.
     """
-    kind_columns = () if kind is None else KINDS[kind].columns
     columns = (text,) if isinstance(text, str) else tuple(text)
-    if kind_columns:
+    if kind is not None and KINDS[kind].columns:
+        kind_columns = KINDS[kind].columns
         if columns == ("text",):
             return kind_columns
         expected = f"{len(kind_columns)} columns ({', '.join(kind_columns)})"
@@ -68,8 +67,7 @@ def without_empty(task: str, raw: Raw, columns: Sequence[str]) -> Raw:
         f"the first: {first}",
         stacklevel=5,
     )
-    rows = np.arange(len(raw)) if raw.rows is None else raw.rows
-    return replace(raw, rows=rows[~empty])
+    return raw.subset(np.flatnonzero(~empty))
 
 
 def _blank(value: Any) -> bool:

@@ -122,7 +122,9 @@ def numbered_by(raw: Raw, label: str, by_user: bool) -> By:
     """Who numbers the classes of a training table; `by_user`: the user names them."""
     if by_user:
         return "user"
-    return "names" if named(raw, label) is None else "source"
+    if named(raw, label) is not None:
+        return "source"
+    return "names"
 
 
 def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
@@ -141,7 +143,7 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
         raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; fix or remove its rows")
     warn_of_names(counts, f"{raw.origin}: column {label!r}")
     if all(map(_is_number, counts)):
-        return tuple(sorted(counts, key=lambda name: (_number(name), name)))
+        return tuple(sorted(counts, key=lambda name: (int(name), name)))
     return tuple(sorted(counts))
 
 
@@ -180,7 +182,9 @@ def _alike(name: str) -> str:
     """What names have in common that a reader takes for one: 1, 01 and True, "pos" and "Pos "."""
     spelled = spelling(name)
     number = BOOLEANS.get(spelled, name)
-    return str(Decimal(number).normalize()) if NUMBER.fullmatch(number) else spelled
+    if NUMBER.fullmatch(number):
+        return str(Decimal(number).normalize())
+    return spelled
 
 
 def written(name: str) -> str:
@@ -192,11 +196,6 @@ def written(name: str) -> str:
 
 def _is_number(name: str) -> bool:
     return whole_number(name.removeprefix("-")) is not None
-
-
-def _number(name: str) -> int:
-    size = whole_number(name.removeprefix("-")) or 0
-    return -size if name.startswith("-") else size
 
 
 def class_numbers(
@@ -215,7 +214,10 @@ def class_numbers(
     numbers = _class_numbers_by_label(raw, label, classes, by)
     out = np.full(len(raw), -1, dtype=np.int64)
     for row, value in enumerate(column_values(raw, label)):
-        name = "-1" if missing(value) else class_name(value, raw.where(row))
+        name, remedy = "-1", ""
+        if not missing(value):
+            name = class_name(value, raw.where(row))
+            remedy = "; if -1 is a class of its own, name the classes with classes="
         if name in numbers:
             out[row] = numbers[name]
         elif name != "-1":
@@ -224,7 +226,6 @@ def class_numbers(
                 f"{listed(classes)}{_near(name, classes)}"
             )
         elif not may_miss:
-            remedy = "" if missing(value) else "; if -1 is a class of its own, name the classes with classes="
             raise HeadwiseError(
                 f"{raw.where(row)}: {label} is {value!r}, that is, unlabelled; remove the row "
                 f"or give skip_unlabelled=True{remedy}"

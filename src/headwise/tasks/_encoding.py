@@ -132,10 +132,13 @@ def encode(
         HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
     """
     reads = KINDS[examples.kind].reads
-    limit = own_limit(tokenizer) if max_length is None else max_length
+    limit = max_length
+    if limit is None:
+        limit = own_limit(tokenizer)
     room = _room_for_text(examples, tokenizer, limit)
-    split = reads in ("words", "tokens") if windows is None else windows
-    key = _key(examples, tokenizer, limit, split)
+    if windows is None:
+        windows = reads in ("words", "tokens")
+    key = _key(examples, tokenizer, limit, windows)
     folder = None
     if cache is not None:
         folder = Path(cache)
@@ -144,10 +147,10 @@ def encode(
     arrays = recalled(key, folder)
     if arrays is None:
         if reads == "words":
-            arrays = word_rows(examples, tokenizer, room, split)
+            arrays = word_rows(examples, tokenizer, room, windows)
         elif reads == "contrast":
             arrays = contrast_rows(examples, tokenizer, limit)
-        elif split and room is not None:
+        elif windows and room is not None:
             arrays = window_rows(examples, tokenizer, room)
         else:
             arrays = text_rows(examples, tokenizer, limit)
@@ -185,8 +188,9 @@ def _room_for_text(examples: Examples, tokenizer: Any, limit: int | None) -> int
 
 def own_limit(tokenizer: Any) -> int | None:
     """Tokens that a tokenizer says a row may have; None: it does not say (it states 1e30)."""
-    limit = tokenizer.model_max_length
-    return int(limit) if limit < 1_000_000 else None
+    if tokenizer.model_max_length < 1_000_000:
+        return int(tokenizer.model_max_length)
+    return None
 
 
 def _pad_token(tokenizer: Any) -> int:

@@ -58,11 +58,13 @@ class Examples:
             raise HeadwiseError(
                 f"{self.task} {self.name}: {len(self.texts)} texts and {len(self.labels)} labels"
             )
-        for text in self.texts if isinstance(self.texts, list) else ():
-            if not isinstance(text, tuple):
-                raise HeadwiseError(
-                    f"{self.task} {self.name}: the text {shown(text)} is no tuple; expected (text,) or a pair"
-                )
+        if isinstance(self.texts, list):
+            for text in self.texts:
+                if not isinstance(text, tuple):
+                    raise HeadwiseError(
+                        f"{self.task} {self.name}: the text {shown(text)} is no tuple; "
+                        "expected (text,) or a pair"
+                    )
         if KINDS[self.kind].reads == "text":
             self._check_labels()
 
@@ -114,10 +116,14 @@ class Examples:
 
     def subset(self, indices: Sequence[int] | NDArray[Any]) -> "Examples":
         """The examples at `indices` (numbers, or a boolean mask), in that order."""
-        array = np.asarray(indices)
-        numbers = np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64).reshape(-1)
+        numbers = np.asarray(indices)
+        if numbers.dtype == bool:
+            numbers = np.flatnonzero(numbers)
+        numbers = numbers.astype(np.int64).reshape(-1)
 
-        def taken(values: Any) -> Any:
+        def select(values: Any) -> Any:
+            if values is None:
+                return None
             if isinstance(values, Texts):
                 return values.take(numbers)
             if isinstance(values, np.ndarray):
@@ -126,10 +132,10 @@ class Examples:
 
         return replace(
             self,
-            texts=taken(self.texts),
-            labels=taken(self.labels),
-            sentences=None if self.sentences is None else taken(self.sentences),
-            groups=tuple(taken(self.groups)) if self.groups else (),
+            texts=select(self.texts),
+            labels=select(self.labels),
+            sentences=select(self.sentences),
+            groups=tuple(select(self.groups)) if self.groups else (),
         )
 
     def sample(self, size: int, seed: int = 0) -> "Examples":
@@ -159,8 +165,8 @@ class Examples:
         _put(digest, [self.kind, *self.classes])
         for text in self.texts:
             _put(digest, [str(len(text)), *text])
-        for label in self.labels if isinstance(self.labels, list) else [self.labels]:
-            array = np.ascontiguousarray(label)
+        arrays = self.labels if isinstance(self.labels, list) else [self.labels]
+        for array in map(np.ascontiguousarray, arrays):
             _put(digest, [f"{array.dtype.str}{array.shape}"])
             digest.update(array.tobytes())
         return digest.hexdigest()

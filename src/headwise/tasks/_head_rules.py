@@ -16,6 +16,7 @@ none. A noun phrase also names the phrase around it if that is a clause, a verb 
 (mostly subjects), "NP|VP" (objects), "NP|PP", "NP|NP". The relation of punctuation is "punct", that of the root "root".
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
 
@@ -79,10 +80,16 @@ TABLE: dict[str, str] = {
     "RRC": "< VP | < ADJP | < NP | < PP ADVP | <",
     "FRAG": f"< {CLAUSES} VP | < SBAR | < NP ADJP PP ADVP | < WHNP WHADVP | <",
 }
-RULES = {
-    label: [(rule.split()[0], frozenset(rule.split()[1:])) for rule in rules.split(" | ")]
-    for label, rules in TABLE.items()
-}
+
+
+def _rules(line: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """The side ("<", ">" or "VERB") and the labels of each group of a line of the table."""
+    for group in line.split(" | "):
+        side, *labels = group.split()
+        yield side, frozenset(labels)
+
+
+RULES = {label: list(_rules(line)) for label, line in TABLE.items()}
 
 
 def with_dependencies(sentence: Sentence) -> Sentence:
@@ -142,8 +149,9 @@ def head_child(node: Tree) -> int:
         candidates = candidates or [i for i, label in enumerate(labels) if label not in excluded]
     conjuncts = list(accumulate(label in SEPARATORS for label in labels))  # each child's, by number
     for side, carriers in RULES.get(bare_label(node.label), [("<", frozenset[str]())]):
+        end = -1 if side == ">" else 0
         if not carriers and side != "VERB":  # any child
-            return candidates[-1] if side == ">" else candidates[0]
+            return candidates[end]
         if side == "VERB":  # a verb that is no auxiliary, else the verb phrase under the auxiliaries
             verbs = [
                 i for i in candidates if labels[i] in VERBS and _plain(node.children[i]) not in AUXILIARIES
@@ -154,7 +162,7 @@ def head_child(node: Tree) -> int:
             fitting = [i for i in candidates if labels[i] in carriers]
         if fitting:
             first_conjunct = [i for i in fitting if conjuncts[i] == conjuncts[fitting[0]]]
-            return first_conjunct[-1] if side == ">" else first_conjunct[0]
+            return first_conjunct[end]
     raise AssertionError("every rule ends with any child")
 
 

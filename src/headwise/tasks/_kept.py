@@ -34,7 +34,9 @@ def recalled(key: str, folder: Path | None) -> Arrays | None:
     if key in _memory:
         _memory.move_to_end(key)
         return _memory[key]
-    arrays = None if folder is None else _read(folder / f"{key}.safetensors")
+    if folder is None:
+        return None
+    arrays = _read(folder / f"{key}.safetensors")
     if arrays is not None:
         _in_memory(key, arrays)
     return arrays

@@ -40,8 +40,10 @@ def constituents(tree: Tree) -> list[tuple[int, int, str]]:
     for start, end, label in tree.spans():
         if label in TOPS:
             continue
-        chain = [phrases[start, end]] if (start, end) in phrases else []
-        phrases[start, end] = "+".join([*chain, bare_label(label)])
+        if (start, end) in phrases:  # a unary chain
+            phrases[start, end] += f"+{bare_label(label)}"
+        else:
+            phrases[start, end] = bare_label(label)
     return [(start, end, label) for (start, end), label in phrases.items()]
 
 
@@ -51,7 +53,7 @@ def punctuation(sentence: Sentence) -> list[bool]:
         return [tag == "PUNCT" for tag in sentence.upos]
     if sentence.deprels is not None:
         return [relation == "punct" for relation in sentence.deprels]
-    return [not any(char.isalnum() for char in word) for word in sentence.words]
+    return [not any(map(str.isalnum, word)) for word in sentence.words]
 
 
 def _tags(sentence: Sentence, value: Any) -> list[Row]:
@@ -186,7 +188,9 @@ class Kind:
 
     def unlabelled(self, size: int) -> NDArray[Any]:
         """Labels of examples that have none."""
-        return np.full(size, np.nan) if self.numbers else np.full(size, -1, dtype=np.int64)
+        if self.numbers:
+            return np.full(size, np.nan)
+        return np.full(size, -1, dtype=np.int64)
 
     def lacking(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
         """Which examples have no label, (n,)."""

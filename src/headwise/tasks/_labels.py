@@ -72,7 +72,8 @@ def label_tensor(encoded: Encoded, numbers: NDArray[np.int64], room: Room | None
     owner = np.repeat(np.arange(len(label_rows)), counts)
     labels = np.concatenate(label_rows) if label_rows else np.zeros((0, 1), np.int64)
     if kind.batched == "list":
-        listed = np.zeros((room.rows if room else len(owner), 1 + labels.shape[1]), np.int64)
+        rows = room.rows if room else len(owner)
+        listed = np.zeros((rows, 1 + labels.shape[1]), np.int64)
         listed[len(owner) :, 0] = -1
         listed[: len(owner)] = np.column_stack([owner, labels])
         return torch.from_numpy(listed)

@@ -237,8 +237,10 @@ def metric_label(name: str) -> str:
 
 def metrics_of_kind(kind: str) -> tuple[str, ...]:
     """The metrics that fit tasks of a kind, its default first."""
-    of_kind = KINDS[kind].metrics if kind in KINDS else ()
-    return (*of_kind, *(name for name, metric in METRICS.items() if kind in metric.kinds))
+    added = tuple(name for name, metric in METRICS.items() if kind in metric.kinds)
+    if kind not in KINDS:
+        return added
+    return (*KINDS[kind].metrics, *added)
 
 
 def find(name: str, kind: str) -> Metric:
@@ -264,7 +266,9 @@ def check_known(name: str | None, task: str) -> None:
 
 def check_classes(name: str | None, task: str, classes: Sequence[str]) -> None:
     """F1 is that of one class of two: a task with more needs another metric."""
-    most = METRICS[name].most_classes if name is not None else None
+    if name is None:
+        return
+    most = METRICS[name].most_classes
     if most is not None and len(classes) > most:
         raise HeadwiseError(
             f"task {task!r} has {len(classes)} classes, and {name} is of {most}: choose macro-f1 or accuracy"
@@ -285,9 +289,11 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     """
     metric = find(name, kind)
     table = np.asarray(predictions)
-    expected = 2 if metric.columns else 1
-    if table.ndim != expected or (metric.columns and table.shape[1] < metric.columns):
-        shape = f"(examples, {metric.columns})" if metric.columns else "(examples,)"
+    if metric.columns:
+        fits, shape = table.ndim == 2 and table.shape[1] >= metric.columns, f"(examples, {metric.columns})"
+    else:
+        fits, shape = table.ndim == 1, "(examples,)"
+    if not fits:
         raise HeadwiseError(f"metric {name!r} needs predictions of shape {shape}, got {table.shape}")
     if len(table) == 0:
         raise HeadwiseError(f"metric {name!r} of no examples is undefined: give at least one prediction")
@@ -361,7 +367,9 @@ def at_chance(
     if labels is None or predictions.ndim > 1:
         return False
     if KINDS[kind].compares:  # every label is 0: the guess is a coin for each pair
-        right = predictions > 0 if KINDS[kind].numbers else predictions == 0
+        right = predictions == 0
+        if KINDS[kind].numbers:
+            right = predictions > 0
         return bool(scipy.stats.binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
     rng = np.random.default_rng(0)
     as_good = sum(
@@ -372,5 +380,7 @@ def at_chance(
 
 def chance_note(task: str, score: float, chance: float, so: str) -> str:
     """What must be said of a model that is at chance on a task; `so` is what follows for the result."""
-    verdict = "is at chance" if score <= chance else "is at chance as far as these examples show"
+    verdict = "is at chance"
+    if score > chance:
+        verdict += " as far as these examples show"
     return f"{task}: the intact model {verdict} ({score:.3g}; a guess that ignores the text: {chance:.3g}), so {so}"

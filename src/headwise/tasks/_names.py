@@ -70,7 +70,9 @@ def find_tasks(
         if data is not None:
             origin["data"] = str(Path(data).absolute())
         if name in defined:
-            task = defined[name] if metric is None else defined[name].with_metric(metric)
+            task = defined[name]
+            if metric is not None:
+                task = task.with_metric(metric)
             origin["file"] = str(Path(str(file)).absolute())
         elif defined and name not in PRESETS and did_you_mean(name, defined):
             raise HeadwiseError(
@@ -147,19 +149,21 @@ def read_toml(source: str | Path) -> list[Task]:
     Raises:
         HeadwiseError: no TOML, an unknown key (the nearest one is suggested), or no task in it.
     """
-    is_text = isinstance(source, str) and "\n" in source
-    where = "the TOML text" if is_text else str(source)
-    base = Path() if is_text else Path(source).parent
-    try:
-        content = str(source) if is_text else Path(source).read_bytes()
-    except (OSError, ValueError) as error:
-        raise HeadwiseError(
-            f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
-    if not is_text and suffix(Path(source)) in TABLES:
-        raise HeadwiseError(
-            f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}"
-        )
+    if isinstance(source, str) and "\n" in source:
+        content: str | bytes = source
+        where, base = "the TOML text", Path()
+    else:
+        where, base = str(source), Path(source).parent
+        try:
+            content = Path(source).read_bytes()
+        except (OSError, ValueError) as error:
+            raise HeadwiseError(
+                f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}"
+            ) from None
+        if suffix(Path(source)) in TABLES:
+            raise HeadwiseError(
+                f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}"
+            )
     tables = parse_toml(content, where)
     tasks = [task_from_table(name, table, base, where) for name, table in _task_tables(tables)]
     if not tasks:

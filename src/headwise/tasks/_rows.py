@@ -35,7 +35,7 @@ def text_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str
         out = tokenizer(
             [text[0] for text in texts],
             [text[1] for text in texts] if pairs else None,
-            truncation="longest_first" if limit is not None else False,
+            truncation=False if limit is None else "longest_first",
             max_length=limit,
             padding=False,
             return_attention_mask=False,
@@ -142,9 +142,8 @@ def _open_row(tokenizer: Any, text: str) -> list[int]:
 
 def _first_token(tokenizer: Any, prompt: str, answer: str) -> int:
     """The token after the prompt if the answer follows it, with a space between unless there is one."""
-    spaced = prompt[-1:].isspace() or answer[:1].isspace()
-    before = _open_row(tokenizer, prompt)
-    after = _open_row(tokenizer, prompt + answer if spaced else f"{prompt} {answer}")
+    space = "" if prompt[-1:].isspace() or answer[:1].isspace() else " "
+    before, after = _open_row(tokenizer, prompt), _open_row(tokenizer, f"{prompt}{space}{answer}")
     if len(after) <= len(before):
         raise HeadwiseError(f"the answer {shown(answer)} adds no token to {shown(prompt)}")
     if after[: len(before)] != before:

@@ -105,7 +105,9 @@ class TaskSource(Settings):
         from headwise.tasks._names import missing_files
 
         self.find()
-        lacking = [] if self.file is None else missing_files(self.file, self.names)
+        if self.file is None:
+            return
+        lacking = missing_files(self.file, self.names)
         if lacking:
             raise HeadwiseError(f"{self.file} names data that is not there: {', '.join(map(str, lacking))}")
 

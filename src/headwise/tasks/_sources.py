@@ -5,7 +5,7 @@ A source is turned into `{split: Raw}`. One table without splits is called "all"
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,12 @@ class Raw:
         """ "file, row 7", for messages; `row` counts those of this split from 0."""
         table_row = row if self.rows is None else self.rows[row]
         return f"{self.origin}, row {table_row + 1}"
+
+    def subset(self, rows: NDArray[np.int64]) -> "Raw":
+        """The rows with these numbers (from 0, rising)."""
+        if self.sentences is not None:
+            return replace(self, sentences=[self.sentences[row] for row in rows])
+        return replace(self, rows=rows if self.rows is None else self.rows[rows])
 
     def __len__(self) -> int:
         if self.rows is not None:
@@ -187,10 +193,12 @@ def from_hub(
         MissingExtra: the library is not installed.
     """
     datasets = library()
-    beside = os.path.exists(name)
-    if beside and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1):
-        raise HeadwiseError(f"{name} is a folder, not a dataset of the hub: give it as path=")
-    source = f"hf://datasets/{name}" if beside else name  # else the library would read what lies here
+    source, hint = name, ""
+    if os.path.exists(name):
+        if os.path.isabs(name) or name.startswith(".") or name.count("/") > 1:
+            raise HeadwiseError(f"{name} is a folder, not a dataset of the hub: give it as path=")
+        source = f"hf://datasets/{name}"  # else the library would read what lies here
+        hint = f"; to read {name} in the working folder, give path={name!r}"
     try:
         if subset == "*":
             subsets = datasets.get_dataset_config_names(source, revision=revision)
@@ -198,7 +206,6 @@ def from_hub(
         else:
             loaded = datasets.load_dataset(source, subset, revision=revision)
     except (OSError, ValueError, RuntimeError) as error:
-        hint = f"; to read {name} in the working folder, give path={name!r}" if beside else ""
         raise HeadwiseError(
             f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: {one_line(error)}{hint}"
         ) from error
@@ -226,8 +233,9 @@ def _from_dataset(data: Any, origin: str) -> Raw:
         inner = getattr(feature, "feature", feature)
         if type(inner).__name__ == "ClassLabel":
             names[column] = tuple(inner.names)
-    table = data.to_pandas() if isinstance(data, library().Dataset) else pd.DataFrame(list(data))
-    return Raw(origin, table=table, names=names)
+    if isinstance(data, library().Dataset):
+        return Raw(origin, table=data.to_pandas(), names=names)
+    return Raw(origin, table=pd.DataFrame(list(data)), names=names)
 
 
 def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
@@ -236,7 +244,8 @@ def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
     A table is a DataFrame, a Dataset, or {column: values}, which has one of `columns`; rows are dicts, tuples in the order of `columns`,
     or Sentences.
     """
-    data = data() if callable(data) else data
+    if callable(data):
+        data = data()
     names = {*columns, *"|".join(columns).split("|")}
     if not isinstance(data, Mapping) or names & set(data):
         return {ALL: _from_rows(data, columns, "data")}

@@ -4,7 +4,6 @@ import hashlib
 import warnings
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
@@ -120,13 +119,7 @@ def divided(
             f"{raw.origin}: by chance none of its {len(raw)} rows fell into the split {listed(empty)}",
             stacklevel=6,
         )
-    splits = {}
-    for name, rows in rows_by_split.items():
-        if raw.sentences is None:
-            splits[name] = replace(raw, rows=rows)
-        else:
-            splits[name] = Raw(raw.origin, sentences=[raw.sentences[i] for i in rows])
-    return {name: split for name, split in splits.items() if name not in empty}
+    return {name: raw.subset(rows) for name, rows in rows_by_split.items() if name not in empty}
 
 
 def _keys(raw: Raw, text: Sequence[str], together: str | None) -> Iterator[str]:

@@ -71,8 +71,11 @@ def structured(
 def _sentences(source: Any, *, seed: int, **options: Any) -> dict[str, list[Sentence]]:
     """The sentences of a source by split; where it has no validation, a tenth of train, the same for every layer."""
     paths = source.values() if isinstance(source, Mapping) else [source]
-    kind_of_source = "path" if all(isinstance(path, str | Path) for path in paths) else "data"
-    reader = Task("structured", **{kind_of_source: source}, text="words", kind="tags", seed=seed, **options)
+    if all(isinstance(path, str | Path) for path in paths):
+        options["path"] = source
+    else:
+        options["data"] = source
+    reader = Task("structured", text="words", kind="tags", seed=seed, **options)
     if isinstance(source, str | Path):
         reader.name = str(source)  # in messages
     sentences = {}

@@ -55,13 +55,13 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
         if task == "stsb":
             lines = [f"{value:.3f}" for value in np.clip(array, 0, 5)]
         else:
-            count = len(classes) if classes else 2
+            names = classes or ("0", "1")
+            count = len(names)
             wrong = np.flatnonzero((array != array.astype(np.int64)) | (array < 0) | (array >= count))
             if len(wrong):
                 raise HeadwiseError(
                     f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below {count}"
                 )
-            names = classes or ("0", "1")
             lines = [names[int(value)] for value in array]
         rows = ["index\tprediction", *(f"{i}\t{line}" for i, line in enumerate(lines))]
         file = where / name

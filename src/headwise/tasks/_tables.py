@@ -87,7 +87,9 @@ def read_table(path: Path, notes: bool = False, numbers: bool = False) -> pd.Dat
             return read_parquet(path)
         if kind in (".csv", ".tsv"):
             table = _read_csv(path, kind, notes)
-            return table.apply(_as_numbers) if numbers else table
+            if numbers:
+                table = table.apply(_as_numbers)
+            return table
         if kind in (".jsonl", ".ndjson", ".json"):
             return _read_json(path)
         if kind == LINES:
@@ -119,7 +121,7 @@ def _read_csv(path: Path, kind: str, notes: bool) -> pd.DataFrame:
     chunks, chunk = [], []
     quotes = _Quotes()
     with open_text(path, newline="") as handle:
-        lines = dropwhile(lambda line: line.startswith("# "), handle) if notes else handle
+        lines = dropwhile(lambda line: notes and line.startswith("# "), handle)
         header, rows = _rows(path, kind[1:], lines)
         for number, row in rows:
             if len(row) != len(header):
@@ -206,9 +208,10 @@ def _read_json(path: Path) -> pd.DataFrame:
             if not isinstance(row, dict):
                 raise HeadwiseError(f"{path}, row {number}: expected an object, got {shown(row)}")
         return table_of_rows(rows)
-    table = _from_object(path, content) if suffix(path) == ".json" else None
-    if table is not None:
-        return table
+    if suffix(path) == ".json":
+        table = _from_object(path, content)
+        if table is not None:
+            return table
     rows = []
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():

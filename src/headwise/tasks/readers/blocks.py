@@ -22,7 +22,8 @@ class Block(NamedTuple):
 
     def where(self, line: int | None = None) -> str:
         """ "file, line 7 (sentence 2)", for messages."""
-        line = self.line if line is None else line
+        if line is None:
+            line = self.line
         return f"{self.path}, line {line} (sentence {self.number})"
 
 

@@ -75,9 +75,11 @@ def parse(text: str, where: str = "the tree") -> Tree:
 
 def without_traces(tree: Tree) -> Tree | None:
     """The tree without empty elements (-NONE-) and the phrases that hold nothing else."""
+    if not tree.children and tree.label == "-NONE-":
+        return None
     if not tree.children:
-        return None if tree.label == "-NONE-" else tree
-    children = tuple(child for child in map(without_traces, tree.children) if child is not None)
+        return tree
+    children = tuple(filter(None, map(without_traces, tree.children)))
     return Tree(tree.label, children) if children else None
 
 

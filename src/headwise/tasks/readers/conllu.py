@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headwise._base.names import shown
 from headwise._base.parsing import whole_number
@@ -58,19 +58,18 @@ def _sentence(block: Block, fields: list[str], mentions: str) -> Sentence | None
     if not rows:
         return None
     _, words, lemmas, upos, xpos, feats, heads, deprels, _, misc = zip(*rows, strict=True)
-    numbers = None if _layer(heads) is None else _heads(heads, block.where())
-    entities = None
+    layers: dict[str, Any] = {}
+    if _layer(heads) is not None:
+        layers = {"heads": _heads(heads, block.where()), "deprels": _layer(deprels)}
     if fields:
-        entities = _entities(misc, _layer(upos), fields, mentions, block.where())
+        layers["entities"] = _entities(misc, _layer(upos), fields, mentions, block.where())
     return Sentence(
         words=words,
         lemmas=_layer(lemmas),
         upos=_layer(upos),
         xpos=_layer(xpos),
         feats=feats,  # a sentence may well have no feature
-        heads=numbers,
-        deprels=None if numbers is None else _layer(deprels),
-        entities=entities,
+        **layers,
         text=comments.get("text", ""),
         id=comments.get("sent_id", ""),
         source=block.where(),
@@ -86,7 +85,9 @@ def _comments(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 def _layer(column: tuple[str, ...]) -> tuple[str, ...] | None:
     """A column; None where all of it is underscores."""
-    return None if set(column) == {"_"} else column
+    if set(column) == {"_"}:
+        return None
+    return column
 
 
 def _heads(column: Sequence[str], where: str) -> tuple[int, ...]:
@@ -164,9 +165,9 @@ def lines(sentence: Sentence) -> Iterator[str]:
     yield f"# text = {sentence}"
     size = len(sentence)
     blank = ("_",) * size
-    heads = blank if sentence.heads is None else tuple(map(str, sentence.heads))
+    heads = tuple(map(str, sentence.heads or ()))
     layers = (sentence.lemmas, sentence.upos, sentence.xpos, sentence.feats, heads, sentence.deprels, None)
-    columns = [blank if layer is None else layer for layer in layers]
+    columns = [layer or blank for layer in layers]
     for i, word in enumerate(sentence.words):
         yield "\t".join([str(i + 1), word, *(column[i] for column in columns), _entity_cell(sentence, i)])
 

@@ -75,9 +75,12 @@ def _layer(row: dict[str, Any], key: str, size: int, where: str) -> tuple[Any, .
     values = row.get(key)
     if values is None:
         return None
-    layer = _whole_numbers(values) if key == "head" else _strings(values)
+    layer: tuple[Any, ...] | None
+    if key == "head":
+        layer, expected = _whole_numbers(values), "whole numbers"
+    else:
+        layer, expected = _strings(values), "strings"
     if layer is None:
-        expected = "whole numbers" if key == "head" else "strings"
         raise HeadwiseError(f"{where}: {key} must be a list of {expected}, got {shown(values)}")
     if len(layer) != size:
         raise HeadwiseError(f"{where}: {size} words but {len(layer)} values of {key}")
