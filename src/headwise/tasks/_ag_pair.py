@@ -17,8 +17,9 @@ Pairs = list[tuple[int, int]]
 
 
 def ag_pair(news: Examples, seed: int = 0) -> Examples:
-    """Pairs made of classified articles: as many pairs as articles, half of the same topic, every article in exactly two, never with
-    itself, and no pair twice. Each of an article's two partners is of its own topic or of another with equal chance.
+    """Pairs made of classified articles: as many pairs as articles, half of the same topic, every article in
+    exactly two, never with itself, and no pair twice. Each of an article's two partners is of its own topic
+    or of another with equal chance.
 
     If the number of articles is odd, one of the largest topic is left out.
 
@@ -65,10 +66,11 @@ def pair_up(topics: NDArray[np.int64], rng: np.random.Generator) -> tuple[Pairs,
 
 
 def draw(groups: Sequence[list[int]], rng: np.random.Generator) -> tuple[list[list[int]], list[int]]:
-    """Every article has two slots; which of a topic's slots ask for a partner of the same topic is drawn, half of them.
+    """Every article has two slots; which of a topic's slots ask for a partner of the same topic is drawn,
+    half of them.
 
-    Half of a topic's slots is an odd number where its size is: such topics take turns at one slot less and one more,
-    which leaves the classes equal.
+    Half of a topic's slots is an odd number where its size is: such topics take turns at one slot less and
+    one more, which leaves the classes equal.
     """
     same: list[list[int]] = []
     different: list[int] = []
@@ -87,7 +89,8 @@ def draw(groups: Sequence[list[int]], rng: np.random.Generator) -> tuple[list[li
 def match(
     slots: Sequence[int], allowed: Callable[[int, int], bool], rng: np.random.Generator
 ) -> Pairs | None:
-    """Slots in random order, paired with their neighbours; a pair that is not allowed, or there twice, trades partners with another.
+    """Slots in random order, paired with their neighbours; a pair that is not allowed, or there twice, trades
+    partners with another.
 
     Returns:
         The pairs, or None where no trade helps.

@@ -1,4 +1,4 @@
-"""Batches: rows of similar length, padded to the longest and no further; the same seed gives the same batches."""
+"""Batches: rows of similar length, padded to the longest; the same seed gives the same batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,32 +26,40 @@ POOL = 50  # batches' worth of shuffled examples that are sorted by length toget
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a model and its decoder read in one step. n examples, in `rows` rows (rows = n unless minimal pairs or windows).
+    """What a model and its decoder read in one step. n examples, in `rows` rows (rows = n unless minimal
+    pairs or windows).
 
     Attributes:
-        inputs: for the model: input_ids, attention_mask, token_type_ids where the tokenizer gives them, all (rows, tokens) int64;
-            and position_ids where padding is on the left, so that results do not depend on it.
+        inputs: for the model: input_ids, attention_mask, token_type_ids where the tokenizer gives them, all
+            (rows, tokens) int64; and position_ids where padding is on the left, so that results do not depend
+            on it.
         labels: by kind (all int64 unless said):
             classes: (n,), -1 where unlabelled; number: (n,) float32;
-            tags: (n, words), -100 beyond the sentence; dependencies: (n, words, 3), (-100, -100, 0) beyond it;
-            spans, constituents: (found, 4): example in batch, start, end (exclusive), class;
-            roles: (found, 5): example in batch, predicate, start, end (exclusive), class (0 = "V": the predicate itself);
+            tags: (n, words), -100 beyond the sentence;
+            dependencies: (n, words, 3), (-100, -100, 0) beyond it;
+            spans, constituents: (rows, 4): example in batch, start, end (exclusive), class;
+            roles: (rows, 5): example in batch, predicate, start, end (exclusive), class (0 = "V": the
+                predicate
+            itself);
             in a padded batch these lists end in rows whose example is -1, which count nowhere;
             contrast: (n, 2) tokens of the right answer and of the wrong one;
-            next-token, minimal-pairs: (rows, tokens), input_ids with -100 at special tokens and padding (not shifted: label t is
-            token t); masked-token: (rows, tokens), -100 at tokens that are not to be predicted.
+            next-token, minimal-pairs: (rows, tokens), input_ids with -100 at special tokens and padding (not
+            shifted: label t is token t);
+            masked-token: (rows, tokens), -100 at tokens that are not predicted.
         index: (n,) numbers of the examples in `Encoded.examples`.
-        owner: (rows,) which example of the batch (0 to n-1) a row belongs to; minimal pairs: 0, 0, 1, 1, ... (good, bad);
-            contrasts the same (clean, corrupted).
+        owner: (rows,) which example of the batch (0 to n-1) a row belongs to; minimal pairs: 0, 0, 1, 1, ...
+            (good, bad); contrasts the same (clean, corrupted).
         words: (rows, tokens) word number where the row owns the token's word, else -1; word kinds only.
         context_words: (rows, tokens) the same, owned or not.
         n_words: (n,) words of each sentence; word kinds only.
-        sizes: (rows, tokens) bytes of text that each token stands for, where they are known; token kinds only.
+        sizes: (rows, tokens) bytes of text that each token stands for, where they are known; token kinds
+            only.
         kind: the kind of task.
-        trees: (n, 2 words − 1, 3) start, end (exclusive), class + 1 (0: no constituent) of the spans of each sentence's gold tree
-            made binary, (0, 0, -100) beyond a tree; constituents only.
+        trees: (n, 2 words − 1, 3) start, end (exclusive), class + 1 (0: no constituent) of the spans of each
+            sentence's gold tree made binary, (0, 0, -100) beyond a tree; constituents only.
         room: what words and labels have room for; word kinds only.
-        classes: names of the classes that labels number, so that a model that numbers them otherwise can tell; () where there are none.
+        classes: names of the classes that labels number, so that a model that numbers them otherwise can
+            tell; () where there are none.
     """
 
     inputs: dict[str, torch.Tensor]
@@ -107,7 +115,9 @@ class Batch:
 
 
 class Batches(Sequence[Batch]):
-    """Batches made on demand: `len`, iteration, and `batches[i]`, so that a resumed training can start at any step."""
+    """Batches made on demand: `len`, iteration, and `batches[i]`, so that a resumed training can start at any
+    step.
+    """
 
     def __init__(
         self,
@@ -152,18 +162,22 @@ def batches(
     Args:
         encoded: from `encode`.
         batch_size: examples per batch.
-        seed: None: sorted by length, longest first, every example once (evaluation; the largest batch comes first, so that memory
-            runs out at once or never). A number: shuffled; examples of similar length still share a batch, but which ones, and the
-            order of the batches, are random. The same (seed, epoch) gives the same batches.
+        seed: None: sorted by length, longest first, every example once (evaluation; the largest batch comes
+            first, so that memory runs out at once or never). A number: shuffled; examples of similar length
+            still share a batch, but which ones, and the order of the batches, are random. The same (seed,
+            epoch) gives the same batches.
         epoch: another epoch, another shuffle.
         drop_last: leave out the batch that is not full.
-        enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends where
-            rows get much shorter, so that few short rows are not padded to long ones. `BUSY_TOKENS` has the number
-            for each kind of device.
-        most: with seed=None, tokens of a batch at most, padding included; an example that has more is a batch by itself.
-        pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8), and of as many words in word kinds, whose lists of
-            labels then have a power of two of rows; default: to the longest row and no further.
-        mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text alone.
+        enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends
+            where rows get much shorter, so that few short rows are not padded to long ones. `BUSY_TOKENS` has
+            the number for each kind of device.
+        most: with seed=None, tokens of a batch at most, padding included; an example that has more is a batch
+            by itself.
+        pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8), and of as many words in
+            word kinds, whose lists of labels then have a power of two of rows; default: to the longest row
+            and no further.
+        mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text
+            alone.
 
     Raises:
         HeadwiseError: the batch size is not positive.
@@ -203,7 +217,9 @@ def sorted_plan(
 def shuffled_plan(
     lengths: NDArray[np.int64], batch_size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Random batches of similar length: shuffle, sort pools of 50 batches by length, cut, shuffle the batches."""
+    """Random batches of similar length: shuffle, sort pools of 50 batches by length, cut, shuffle the
+    batches.
+    """
     order = rng.permutation(len(lengths))
     pool_size = batch_size * POOL
     for begin in range(0, len(order), pool_size):

@@ -55,7 +55,9 @@ def _texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
 
 
 def without_empty(task: str, raw: Raw, columns: Sequence[str]) -> Raw:
-    """The table without the rows in which a text is empty or missing; a warning says how many there were, and which was the first."""
+    """The table without the rows in which a text is empty or missing; a warning says how many there were, and
+    which was the first.
+    """
     empty = np.zeros(len(raw), bool)
     for name in columns:
         empty |= np.fromiter(map(_blank, column_values(raw, name)), bool, len(raw))
@@ -100,7 +102,9 @@ def plain(
     by: By,
     may_miss: bool,
 ) -> Examples:
-    """Examples of a table of texts (every kind but the word kinds); `by` and `may_miss` as for `class_numbers`."""
+    """Examples of a table of texts (every kind but the word kinds); `by` and `may_miss` as for
+    `class_numbers`.
+    """
     texts = _texts(raw, text)
     _warn_of_ties(raw, kind, text, texts)
     read_labels = KINDS[kind].labels
@@ -119,13 +123,16 @@ def plain(
 
 
 def _warn_of_ties(raw: Raw, kind: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    """Warns of rows in which the two texts that a kind compares, the last two, are one text (BLiMP has seven)."""
+    """Warns of rows in which the two texts that a kind compares, the last two, are one text (BLiMP has
+    seven).
+    """
     if not KINDS[kind].compares:
         return
     same = [number for number, row in enumerate(rows) if row[-1] == row[-2]]
     if same:
         warnings.warn(
-            f"{raw.where(same[0])}: {columns[-2]} and {columns[-1]} are the same text, which no model can tell "
+            f"{raw.where(same[0])}: {columns[-2]} and {columns[-1]} are the same text, which no model can "
+            "tell "
             f"apart; so they are in {len(same):,} of {len(rows):,} rows",
             stacklevel=5,
         )
@@ -182,7 +189,9 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
 def annotated(
     task: str, raw: Mapping[str, Raw], kind: str, words: str, label: str | None, classes: Sequence[str] | None
 ) -> dict[str, Examples]:
-    """Examples of a word kind, of annotated sentences or of tables with word lists; `label` is the layer, or the table's column."""
+    """Examples of a word kind, of annotated sentences or of tables with word lists; `label` is the layer, or
+    the table's column.
+    """
     layers = KINDS[kind].layers
     layer = label or layers[0]
     if any(table.sentences is None for table in raw.values()):
@@ -213,8 +222,8 @@ def word_level(
 ) -> dict[str, Examples]:
     """Examples of annotated sentences; sentences without the layer are left out.
 
-    Classes found only outside the training split are numbered after those of training: rare relations and phrase labels
-    are too common an accident for an error, and their numbers change nothing for the others.
+    Classes found only outside the training split are numbered after those of training: rare relations and
+    phrase labels are too common an accident for an error, and their numbers change nothing for the others.
     """
     every_sentence = by_split
     by_split = {}
@@ -258,14 +267,17 @@ def word_level(
 
 
 def check(task: str, splits: Mapping[str, Examples]) -> None:
-    """What a split alone cannot show: one class only, and texts shared between splits (a warning with the count)."""
+    """What a split alone cannot show: one class only, and texts shared between splits (a warning with the
+    count).
+    """
     train = splits.get("train")
     if train is not None and KINDS[train.kind].one_answer and len(np.unique(np.asarray(train.labels))) < 2:
         label = str(train.labels[:1])
         if train.classes and len(train):
             label = train.classes[int(train.labels[0])]
         raise HeadwiseError(
-            f"task {task!r}: all {len(train)} training examples have the label {label}; at least two are needed"
+            f"task {task!r}: all {len(train)} training examples have the label {label}; at least two are "
+            "needed"
         )
     if train is None or KINDS[train.kind].reads == "tokens":
         return

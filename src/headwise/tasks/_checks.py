@@ -1,4 +1,6 @@
-"""What the arguments of `Task` may be, so that a wrong one in a TOML file or a recipe is named at once and not met far inside."""
+"""What the arguments of `Task` may be, so that a wrong one in a TOML file or a recipe is named at once and
+not met far inside.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +64,8 @@ READING: dict[str, Check] = {"columns": ("a list of texts", _texts), "scheme": T
 
 
 def check_settings(task: str, settings: Mapping[str, Any], expected: Mapping[str, Check] = EXPECTED) -> None:
-    """Refuses a value of a type that its setting cannot have; None stands for the default where a setting has none of its own.
+    """Refuses a value of a type that its setting cannot have; None stands for the default where a setting has
+    none of its own.
 
     Raises:
         HeadwiseError: by task, setting and value.

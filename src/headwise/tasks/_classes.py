@@ -30,17 +30,19 @@ BOOLEANS = {"false": "0", "true": "1"}
 FORM = "letter case, white space, underscores, zeros, types or the form of characters"
 LISTS = (list, tuple, np.ndarray)
 SEVERAL = (
-    "several labels for one text are not supported, because accuracy, chance, lesions and probes compare one answer with one label: "
+    "several labels for one text are not supported, because accuracy, chance, lesions and probes compare one "
+    "answer with one label: "
     "make one task of each label, or name a column with one label for each text"
 )
 
 
 def guess_kind(raw: Raw, label: str, text: str) -> str:
-    """The kind of task a label column asks for: number for fractions, tags for lists beside lists of words, else
-    classes.
+    """The kind of task a label column asks for: number for fractions, tags for lists beside lists of words,
+    else classes.
 
     Raises:
-        HeadwiseError: it holds nothing, several labels for one text, numbers and words, or nearly as many values as rows.
+        HeadwiseError: it holds nothing, several labels for one text, numbers and words, or nearly as many
+            values as rows.
     """
     count, names = 0, set()
     examples: dict[str, Any] = {}  # the first value of each sort
@@ -66,7 +68,8 @@ def guess_kind(raw: Raw, label: str, text: str) -> str:
     choose = 'give kind="number" or kind="classes" if that is intended, or choose another label='
     if {"fraction", "word"} <= set(examples):
         raise HeadwiseError(
-            f"{where} numbers such as {shown(examples['fraction'])} and others such as {shown(examples['word'])}; "
+            f"{where} numbers such as {shown(examples['fraction'])} and others such as "
+            f"{shown(examples['word'])}; "
             f"fix those, or {choose}"
         )
     if "fraction" in examples:
@@ -83,7 +86,8 @@ def guess_kind(raw: Raw, label: str, text: str) -> str:
         )
     if count > 50 and len(names) > count / 2:
         raise HeadwiseError(
-            f"{where} {len(names)} different values in {count} rows, such as {shown(examples['any'])}; {choose}"
+            f"{where} {len(names)} different values in {count} rows, such as {shown(examples['any'])}; "
+            f"{choose}"
         )
     return "classes"
 
@@ -128,7 +132,9 @@ def numbered_by(raw: Raw, label: str, by_user: bool) -> By:
 
 
 def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
-    """The classes of a training table: names the source knows, else the values found, sorted (numbers by size)."""
+    """The classes of a training table: names the source knows, else the values found, sorted (numbers by
+    size).
+    """
     source_names = named(raw, label)
     if source_names is not None:
         return source_names
@@ -201,14 +207,15 @@ def _is_number(name: str) -> bool:
 def class_numbers(
     raw: Raw, label: str, classes: Sequence[str], *, by: By, may_miss: bool
 ) -> NDArray[np.int64]:
-    """Labels as class numbers, (n,); -1 where the label is missing or -1, which `may_miss` allows (unlabelled test sets).
+    """Labels as class numbers, (n,); -1 where the label is missing or -1, which `may_miss` allows (unlabelled
+    test sets).
 
     Args:
         raw: the table.
         label: the column.
         classes: names by number.
-        by: who numbers the classes: nobody, so that their sorted names do, the training split's source, or the user. Of the last two a
-            label may be a class number, where no class name is a number itself.
+        by: who numbers the classes: nobody, so that their sorted names do, the training split's source, or
+            the user. Of the last two a label may be a class number, where no class name is a number itself.
         may_miss: whether labels may be missing.
     """
     numbers = _class_numbers_by_label(raw, label, classes, by)
@@ -250,7 +257,8 @@ def _class_numbers_by_label(raw: Raw, label: str, classes: Sequence[str], by: By
 def _numbers_of_names(
     raw: Raw, label: str, source_names: Sequence[str], classes: Sequence[str], by: str
 ) -> list[int]:
-    """The class of each name that a source gives: by name, else by number where the user renames as many classes.
+    """The class of each name that a source gives: by name, else by number where the user renames as many
+    classes.
 
     Raises:
         HeadwiseError: neither fits.
@@ -279,7 +287,9 @@ def _near(name: str, classes: Sequence[str]) -> str:
 
 
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
-    """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1 throughout (GLUE)."""
+    """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1
+    throughout (GLUE).
+    """
     out = np.empty(len(raw))
     for row, value in enumerate(column_values(raw, label)):
         try:

@@ -19,10 +19,13 @@ CHUNK = 10_000  # values of a column turned into Python objects at once
 
 
 def column(raw: Raw, name: str) -> pd.Series:
-    """A column of a table ("a|b": the first of two that is there), or an error that names the file, the column and those it has."""
+    """A column of a table ("a|b": the first of two that is there), or an error that names the file, the
+    column and those it has.
+    """
     if raw.table is None:
         raise HeadwiseError(
-            f"{raw.origin} holds annotated sentences, not a table: name their kind= (tags, spans, dependencies, constituents or roles)"
+            f"{raw.origin} holds annotated sentences, not a table: name their kind= (tags, spans, "
+            "dependencies, constituents or roles)"
         )
     own_name = column_name(raw, name)
     if own_name is None:
@@ -45,7 +48,9 @@ def column_name(raw: Raw, name: str) -> str | None:
 
 
 def column_values(raw: Raw, name: str) -> Iterator[Any]:
-    """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
+    """The values of a column as Python objects, some thousands at a time: all of them at once would take much
+    memory.
+    """
     values = column(replace(raw, rows=None), name)
     for begin in range(0, len(values), CHUNK):
         chunk = values.iloc[begin : begin + CHUNK]
@@ -73,7 +78,8 @@ def missing(value: Any) -> bool:
 
 
 def read_texts(path: Path, count: int) -> list[str]:
-    """The first `count` sentences of a text file (one a line), or of the column `sentence` of a table or of a folder that holds one.
+    """The first `count` sentences of a text file (one a line), or of the column `sentence` of a table or of a
+    folder that holds one.
 
     Raises:
         HeadwiseError: there is no such column, or a sentence in it is empty.

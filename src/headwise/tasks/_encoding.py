@@ -1,8 +1,8 @@
 """Texts as token numbers, made once: flat arrays from which batches are cut.
 
-A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad; a
-contrast two, clean then corrupted; a long sentence of a word-level task, or a long raw text, is several rows
-(windows). Rows of one example stay together in a batch.
+A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad;
+a contrast two, clean then corrupted; a long sentence of a word-level task, or a long raw text, is several
+rows (windows). Rows of one example stay together in a batch.
 """
 
 import hashlib
@@ -39,13 +39,16 @@ class Encoded:
         rows: (examples + 1,) example i has the rows rows[i] to rows[i + 1].
         types: (tokens,) token types, where the tokenizer gives them.
         special: (tokens,) 1 at tokens the tokenizer added; word and token kinds and minimal pairs only.
-        words: (tokens,) number of the word a token belongs to, if this row owns the word, else -1; word kinds only.
-        context_words: (tokens,) the same for every word in the row, owned or not: a long sentence's windows overlap, and a word is
-            owned by the one window where it has the most context.
+        words: (tokens,) number of the word a token belongs to, if this row owns the word, else -1; word kinds
+            only.
+        context_words: (tokens,) the same for every word in the row, owned or not: a long sentence's windows
+            overlap, and a word is owned by the one window where it has the most context.
         max_length: rows are no longer than this.
-        pad, pad_type, mask: token numbers for padding, its token type, and masking (-1: the tokenizer has no mask token).
+        pad, pad_type, mask: token numbers for padding, its token type, and masking (-1: the tokenizer has no
+            mask token).
         vocabulary: number of token numbers.
-        sizes: (tokens,) bytes of text each token stands for, 0 at special ones; token kinds with a fast tokenizer only.
+        sizes: (tokens,) bytes of text each token stands for, 0 at special ones; token kinds with a fast
+            tokenizer only.
         answers: (examples, 2) first tokens of the right answer and of the other one; contrasts only.
         pads_left: whether padding goes to the left.
     """
@@ -84,7 +87,9 @@ class Encoded:
 
     @cached_property
     def needs(self) -> NDArray[np.int64] | None:
-        """Words, label rows, and rows of the kind's first class and of others (where it has one), (examples, 4); word kinds only."""
+        """Words, label rows, and rows of the kind's first class and of others (where it has one), (examples,
+        4); word kinds only.
+        """
         sentences, labels, kind = self.examples.sentences, self.examples.labels, KINDS[self.examples.kind]
         if self.words is None or sentences is None or not isinstance(labels, list):
             return None
@@ -113,23 +118,29 @@ def encode(
     cache: str | Path | None = None,
     remember: bool = True,
 ) -> Encoded:
-    """Tokenises examples, in batches, once: the same content, tokenizer and settings come from memory the next time.
+    """Tokenises examples, in batches, once: the same content, tokenizer and settings come from memory the
+    next time.
 
-    Pairs are truncated longest-first. Word kinds tokenise the words joined by single spaces and map tokens to words by character
-    position, which gives the tokens of natural text with any fast tokenizer; a word the tokenizer drops (control characters) is
-    read as its unknown token. Long sentences become overlapping windows; long raw texts consecutive ones.
+    Pairs are truncated longest-first. Word kinds tokenise the words joined by single spaces and map tokens to
+    words by character position, which gives the tokens of natural text with any fast tokenizer; a word the
+    tokenizer drops (control characters) is read as its unknown token. Long sentences become overlapping
+    windows; long raw texts consecutive ones.
 
     Args:
         examples: one split of a task, or a subset.
         tokenizer: a Hugging Face tokenizer.
-        max_length: tokens a row may have, special ones included; default: the tokenizer's own limit, if it states one.
-        windows: False truncates long texts instead of making windows; default: windows for word and token kinds.
-        cache: a folder; encodings are kept there by content hash (safetensors) and found again by later processes. Default: `tokens` in
-            the cache folder ($HEADWISE_CACHE), for 1,000 examples and more.
-        remember: False where a stream is tokenised piece by piece and no piece is asked for again: the tokens go when they are used.
+        max_length: tokens a row may have, special ones included; default: the tokenizer's own limit, if it
+            states one.
+        windows: False truncates long texts instead of making windows; default: windows for word and token
+            kinds.
+        cache: a folder; encodings are kept there by content hash (safetensors) and found again by later
+            processes. Default: `tokens` in the cache folder ($HEADWISE_CACHE), for 1,000 examples and more.
+        remember: False where a stream is tokenised piece by piece and no piece is asked for again: the tokens
+            go when they are used.
 
     Raises:
-        HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
+        HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast
+            one.
     """
     reads = KINDS[examples.kind].reads
     limit = max_length
@@ -181,7 +192,8 @@ def _room_for_text(examples: Examples, tokenizer: Any, limit: int | None) -> int
     special: int = tokenizer.num_special_tokens_to_add(pair=joined)
     if limit <= special:
         raise HeadwiseError(
-            f"max_length={limit} leaves no room for text next to the special tokens; give at least {special + 1}"
+            f"max_length={limit} leaves no room for text next to the special tokens; give at least "
+            f"{special + 1}"
         )
     return limit - special
 
@@ -194,7 +206,9 @@ def own_limit(tokenizer: Any) -> int | None:
 
 
 def _pad_token(tokenizer: Any) -> int:
-    """What fills the padding. Its value never reaches a result (the attention mask hides it), so that any token will do."""
+    """What fills the padding. Its value never reaches a result (the attention mask hides it), so that any
+    token will do.
+    """
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)
@@ -214,7 +228,9 @@ def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> 
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of all that decides what a tokenizer makes of a text; its passing state (truncation, padding) is left aside."""
+    """A hash of all that decides what a tokenizer makes of a text; its passing state (truncation, padding) is
+    left aside.
+    """
     if not tokenizer.is_fast:
         return _hash(tokenizer_state(tokenizer))
     written = tokenizer.backend_tokenizer.to_str()

@@ -17,7 +17,9 @@ from headwise.tasks._texts import Texts
 
 
 class Example(NamedTuple):
-    """One example: its text (one or two strings) and its label (a number, or an array as in `tasks.kinds`)."""
+    """One example: its text (one or two strings) and its label (a number, or an array as in
+    `tasks.kinds`).
+    """
 
     text: tuple[str, ...]
     label: Any
@@ -31,9 +33,11 @@ class Examples:
         texts: for every example a tuple of one or two strings; minimal pairs: (good, bad); contrasts:
             (clean, corrupted, right answer, wrong answer). A list, or `Texts` where they are many.
         labels: by kind:
-            classes: int64 array (n,), class numbers, -1 where unlabelled; number: float64 array (n,), NaN where unlabelled;
+            classes: int64 array (n,), class numbers, -1 where unlabelled;
+            number: float64 array (n,), NaN where unlabelled;
             word kinds: list of n int64 arrays, see `tasks.kinds`;
-            next-token, masked-token: int64 zeros (n,), unused; minimal-pairs: int64 zeros (n,): the good sentence is number 0;
+            next-token, masked-token: int64 zeros (n,), unused; minimal-pairs: int64 zeros (n,): the good
+            sentence is number 0;
             contrast: int64 zeros (n,), unused.
         kind: one of KINDS.
         classes: class names by number; () for number and token kinds.
@@ -89,7 +93,8 @@ class Examples:
             )
         if count and len(labels) and not -1 <= labels.min() <= labels.max() < count:
             raise HeadwiseError(
-                f"{where}: labels run from {labels.min()} to {labels.max()}; expected numbers of the {count} classes, "
+                f"{where}: labels run from {labels.min()} to {labels.max()}; expected numbers of the {count} "
+                "classes, "
                 "from 0, or -1 where there is none"
             )
 
@@ -139,7 +144,9 @@ class Examples:
         )
 
     def sample(self, size: int, seed: int = 0) -> "Examples":
-        """At most `size` examples drawn without replacement, in their old order; all of them if there are no more."""
+        """At most `size` examples drawn without replacement, in their old order; all of them if there are no
+        more.
+        """
         if size >= len(self):
             return self
         return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
@@ -160,7 +167,9 @@ class Examples:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of kind, texts, words, labels and class names: equal for equal content, whatever the source."""
+        """A hash of kind, texts, words, labels and class names: equal for equal content, whatever the
+        source.
+        """
         digest = hashlib.blake2b(self.text_fingerprint.encode(), digest_size=16)
         _put(digest, [self.kind, *self.classes])
         for text in self.texts:

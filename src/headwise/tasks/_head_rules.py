@@ -1,19 +1,25 @@
-"""Dependencies from the phrases of English treebanks: a table says which child carries a phrase of each of the Penn Treebank's labels.
+"""Dependencies from the phrases of English treebanks: a table says which child carries a phrase of each of
+the Penn Treebank's labels.
 
-Every phrase takes its head word from the child that carries it, and the head words of the other children depend on it: one root, and no
-crossing arcs. The table stands in the tradition of Magerman (1995) and Collins (1999), changed towards the basic Stanford dependencies
-(de Marneffe et al. 2006):
+Every phrase takes its head word from the child that carries it, and the head words of the other children
+depend on it: one root, and no crossing arcs. The table stands in the tradition of Magerman (1995) and Collins
+(1999), changed towards the basic Stanford dependencies (de Marneffe et al. 2006):
 
-- the lexical verb carries a verb phrase, and its auxiliaries (modals, "to", forms of have, be, do and get) depend on it; a form of be
-  that has no other verb after it carries the phrase itself, and what follows depends on it;
-- a preposition carries its phrase; the clause carries an SBAR, and the word that introduces it depends on the clause's verb;
-- the first part of a coordination carries it, and further parts, conjunctions and commas depend on that one, in flat noun phrases too;
+- the lexical verb carries a verb phrase, and its auxiliaries (modals, "to", forms of have, be, do and get)
+  depend on it; a form of be that has no other verb after it carries the phrase itself, and what follows
+  depends on it;
+- a preposition carries its phrase; the clause carries an SBAR, and the word that introduces it depends on the
+  clause's verb;
+- the first conjunct of a coordination carries it, and further conjuncts, conjunctions and commas depend on
+that
+  one, in flat noun phrases too;
 - the last noun before any comma carries a noun phrase, and a possessive 's depends on it;
 - punctuation depends on the head of the phrase it stands in, and never carries one that holds anything else.
 
-The relation of a word is the label of the largest phrase that it carries, without function tags, or its part of speech where it carries
-none. A noun phrase also names the phrase around it if that is a clause, a verb phrase, a prepositional or another noun phrase: "NP|S"
-(mostly subjects), "NP|VP" (objects), "NP|PP", "NP|NP". The relation of punctuation is "punct", that of the root "root".
+The relation of a word is the label of the largest phrase that it carries, without function tags, or its part
+of speech where it carries none. A noun phrase also names the phrase around it if that is a clause, a verb
+phrase, a prepositional or another noun phrase: "NP|S" (mostly subjects), "NP|VP" (objects), "NP|PP", "NP|NP".
+The relation of punctuation is "punct", that of the root "root".
 """
 
 from collections.abc import Iterator
@@ -55,7 +61,8 @@ NOUNS = "NN NNS NNP NNPS NX NML"
 CLAUSES = "S SQ SINV SBARQ"
 AROUND = {**dict.fromkeys((*CLAUSES.split(), "SBAR"), "S"), "VP": "VP", "PP": "PP", "NP": "NP"}
 
-# What carries a phrase: one group of labels after another, < the first and > the last child with one of them; VERB is the rule for verbs
+# What carries a phrase: one group of labels after another, < the first and > the last child with one of them;
+# VERB is the rule for verbs
 _NOUN_PHRASE = (
     f"> {NOUNS} ADD GW | < NP | > PRP | > $ | > CD QP | > JJR JJS JJ ADJP VBG VBN | > WHNP | > WP WDT WP$ "
     "| > DT RB EX FW | > S SBAR | >"
@@ -93,7 +100,8 @@ RULES = {label: list(_rules(line)) for label, line in TABLE.items()}
 
 
 def with_dependencies(sentence: Sentence) -> Sentence:
-    """The sentence with `heads` and `deprels` made from its constituency tree, by the rules that the page on structured tasks describes.
+    """The sentence with `heads` and `deprels` made from its constituency tree, by the rules that the page on
+    structured tasks describes.
 
     Raises:
         HeadwiseError: it has no tree, or one over other words.
@@ -103,14 +111,17 @@ def with_dependencies(sentence: Sentence) -> Sentence:
         raise HeadwiseError(f"{shown(where)} has no constituency tree to make dependencies of")
     if sentence.tree.words() != sentence.words:
         raise HeadwiseError(
-            f"{shown(where)}: its tree has the words {shown(sentence.tree.words())}, not those of the sentence"
+            f"{shown(where)}: its tree has the words {shown(sentence.tree.words())}, not those of the "
+            "sentence"
         )
     heads, relations = dependencies(sentence.tree)
     return replace(sentence, heads=heads, deprels=relations)
 
 
 def dependencies(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The head of every word (0: the root, k: the k-th word counted from 1) and its relation; the tree must hold no traces."""
+    """The head of every word (0: the root, k: the k-th word counted from 1) and its relation; the tree must
+    hold no traces.
+    """
     leaves = list(tree.leaves())
     heads, relations = [0] * len(leaves), ["root"] * len(leaves)
     numbers = iter(range(len(leaves)))

@@ -1,4 +1,6 @@
-"""Tokenised texts kept for the next call (in memory) and the next process (in the cache folder), found by content."""
+"""Tokenised texts kept for the next call (in memory) and the next process (in the cache folder), found by
+content.
+"""
 
 import hashlib
 import os
@@ -30,7 +32,9 @@ _memory: OrderedDict[str, Arrays] = OrderedDict()
 
 
 def recalled(key: str, folder: Path | None) -> Arrays | None:
-    """The arrays kept under this key, in memory or in `folder`; None if there are none, or if the file is damaged."""
+    """The arrays kept under this key, in memory or in `folder`; None if there are none, or if the file is
+    damaged.
+    """
     if key in _memory:
         _memory.move_to_end(key)
         return _memory[key]
@@ -43,7 +47,9 @@ def recalled(key: str, folder: Path | None) -> Arrays | None:
 
 
 def keep(key: str, arrays: Arrays, folder: Path | None) -> None:
-    """Keeps arrays in memory and, unless it is None, in `folder`. A folder that cannot be written to is only a lost shortcut."""
+    """Keeps arrays in memory and, unless it is None, in `folder`. A folder that cannot be written to is only
+    a lost shortcut.
+    """
     _in_memory(key, arrays)
     if folder is None:
         return

@@ -1,17 +1,21 @@
-"""The kinds of task, in one table: what labels, batches, answers, metrics, chance and decoders of each kind are.
+"""The kinds of task, in one table: labels, batches, answers, metrics, chance and decoders of each kind.
 
 A kind is one entry of `KINDS`, which everything else reads; docs/extending.md adds one from outside.
 
-Structured labels are small integer arrays: what decoders train on and what `Examples.labels` holds for word kinds.
+Structured labels are small integer arrays: what decoders train on and what `Examples.labels` holds for word
+kinds.
 
-tags: (words,): the class.
-spans: (spans, 3): start, end (exclusive), class.
-dependencies: (words, 3): head (0 = root, k = the k-th word counted from 1), relation class, and 1 if the word counts in the metric
-(0: punctuation). Of the layer "tree" they are made by head rules (`tasks._head_rules`).
-constituents: (constituents, 3): start, end (exclusive), class; a unary chain is one constituent whose class name joins it, top to bottom:
-"S+VP". Then a row (i, i + 1, -1) for every word that does not count in the metric (punctuation, as evalb has it).
-roles: (predicates + arguments, 4): predicate word, start, end (exclusive), class; class 0 is "V": one row (p, p, p + 1, 0) for every
-predicate p.
+- tags: (words,): the class.
+- spans: (spans, 3): start, end (exclusive), class.
+- dependencies: (words, 3): head (0 = root, k = the k-th word counted from 1), relation class, and 1 if the
+word
+  counts in the metric (0: punctuation). Of the layer "tree" they are made by head rules
+  (`tasks._head_rules`).
+- constituents: (constituents, 3): start, end (exclusive), class; a unary chain is one constituent whose class
+  name joins it, top to bottom: "S+VP". Then a row (i, i + 1, -1) for every word that does not count in the
+  metric (punctuation, as evalb has it).
+- roles: (predicates + arguments, 4): predicate word, start, end (exclusive), class; class 0 is "V": one row
+  (p, p, p + 1, 0) for every predicate p.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +39,9 @@ Row = tuple[Any, ...]
 
 
 def constituents(tree: Tree) -> list[tuple[int, int, str]]:
-    """Phrases (start, end, label), parents first, without the top node, with unary chains joined by "+", top to bottom."""
+    """Phrases (start, end, label), parents first, without the top node, with unary chains joined by "+", top
+    to bottom.
+    """
     phrases: dict[tuple[int, int], str] = {}
     for start, end, label in tree.spans():
         if label in TOPS:
@@ -113,26 +119,28 @@ class Kind:
     """One kind of task.
 
     Attributes:
-        reads: what an example is: a "text" (or two as one), the "words" of a sentence, running "tokens", a "pair" of texts compared,
-            or a "contrast": two prompts and two answers.
+        reads: what an example is: a "text" (or two as one), the "words" of a sentence, running "tokens", a
+            "pair" of texts compared, or a "contrast": two prompts and two answers.
         metrics: names in `tasks.METRICS` that fit, the default first.
-        batched: how labels of a batch lie: one row of the labels an "example"; one row a "word", filled up with `filling`; a "list" of
-            rows, each led by its example's number; or one number a "token".
-        decoder: makes the decoder of a task, with the loss: called with (task, dim, config=, pooling=, and the user's options), or its
-            "module:name"; "" where a language model's own head answers.
-        head: the transformers head that can answer it: "sequence-classification", "token-classification", "causal-lm", "masked-lm", or
-            "" for none.
+        batched: how labels of a batch lie: one row of the labels an "example"; one row a "word", filled up
+            with `filling`; a "list" of rows, each led by its example's number; or one number a "token".
+        decoder: makes the decoder of a task, with the loss: called with (task, dim, config=, pooling=, and
+            the user's options), or its "module:name"; "" where a language model's own head answers.
+        head: the transformers head that can answer it: "sequence-classification", "token-classification",
+            "causal-lm", "masked-lm", or "" for none.
         output: reads the logits of such a head: called with (logits, batch), or its "module:name".
         counts: what the columns of a prediction count; () where a prediction is one number.
-        chance: the metric of a guess that ignores the text: a number, or a function of the metric and the labels.
+        chance: the metric of a guess that ignores the text: a number, or a function of the metric and the
+            labels.
         dtype: of labels in batches.
         numbers: whether labels and predictions are real numbers (else whole ones: classes or tokens).
-        one_hot: whether labels have one column a class, 1 where the example is of it, since it may be of several.
+        one_hot: whether labels have one column a class, 1 where the example is of it, since it may be of
+            several.
         masks: whether a batch hides the tokens to predict.
-        class_names: finds the classes in the label column of a training table, called with (table, column); None: it has no classes, or
-            (word kinds) those of its rows.
-        labels: reads the label column of a table, called with (table, column, classes, by=, may_miss=) as `class_numbers`; an array with
-            one row an example. None: texts have no labels.
+        class_names: finds the classes in the label column of a training table, called with (table, column);
+            None: it has no classes, or (word kinds) those of its rows.
+        labels: reads the label column of a table, called with (table, column, classes, by=, may_miss=) as
+            `class_numbers`; an array with one row an example. None: texts have no labels.
         layers: the layers of `Sentence` that it can be asked of, the default first (word kinds).
         rows: the label rows of a sentence with classes by name (word kinds).
         width: columns of a label row.
@@ -168,7 +176,9 @@ class Kind:
 
     @property
     def one_answer(self) -> bool:
-        """Whether a text has one class or one number, which probes, few-shot trainings and sequence classifiers can give."""
+        """Whether a text has one class or one number, which probes, few-shot trainings and sequence
+        classifiers can give.
+        """
         return self.reads == "text" and not self.counts
 
     @property
@@ -337,7 +347,8 @@ def rows(sentence: Sentence, kind: str, layer: str) -> list[Row]:
     value, read = getattr(sentence, layer), KINDS[kind].rows
     if value is None:
         raise HeadwiseError(
-            f"{sentence.source or str(sentence)!r} has no layer {layer!r}, which a task of kind {kind!r} needs"
+            f"{sentence.source or str(sentence)!r} has no layer {layer!r}, which a task of kind {kind!r} "
+            "needs"
         )
     assert read is not None
     return read(sentence, value)

@@ -1,6 +1,7 @@
 """Labels of a batch as arrays, and the room they take.
 
-Sentences differ in words and in labels. Padded batches round that room up, so that few shapes serve all batches of a task.
+Sentences differ in words and in labels. Padded batches round that room up, so that few shapes serve all
+batches of a task.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ class Room(NamedTuple):
     Attributes:
         words: of a sentence.
         rows: of labels, where they are a list.
-        predicates: rows of one sentence whose class is the kind's first ("V"); 0 where the kind has no such class.
+        predicates: rows of one sentence whose class is the kind's first ("V"); 0 where the kind has no such
+            class.
         arguments: the further rows of one sentence, the same.
     """
 
@@ -100,7 +102,9 @@ def tree_tensor(encoded: Encoded, numbers: NDArray[np.int64], room: Room | None)
 
 
 def dense_trees(trees: Sequence[NDArray[np.int64]], words: int) -> torch.Tensor:
-    """Spans (start, end, class + 1) of each tree as one tensor (n, 2 words − 1, 3); (0, 0, -100) beyond a tree."""
+    """Spans (start, end, class + 1) of each tree as one tensor (n, 2 words − 1, 3); (0, 0, -100) beyond a
+    tree.
+    """
     out = np.tile(np.array([0, 0, IGNORED]), (len(trees), max(2 * words - 1, 0), 1))
     for row, tree in zip(out, trees, strict=True):
         row[: len(tree)] = tree
@@ -108,7 +112,8 @@ def dense_trees(trees: Sequence[NDArray[np.int64]], words: int) -> torch.Tensor:
 
 
 def binary_spans(labels: NDArray[np.int64], lengths: Sequence[int]) -> NDArray[np.int64]:
-    """Gold trees made binary: children are gathered from the left, spans that are not constituents have label 0.
+    """Gold trees made binary: children are gathered from the left, spans that are not constituents have label
+    0.
 
     Args:
         labels: (constituents, 4): sentence, start, end, class; class -1 marks words that do not count.

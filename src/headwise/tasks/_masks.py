@@ -1,4 +1,6 @@
-"""Which tokens of a masked-token task are hidden: decided by the seed and the text alone, never by the batch."""
+"""Which tokens of a masked-token task are hidden: decided by the seed and the text alone, never by the
+batch.
+"""
 
 from typing import Any
 
@@ -27,7 +29,8 @@ def masked(
     seed: int,
     rate: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """BERT's masking: of the tokens that are drawn 80 % become the mask token, 10 % a random token, 10 % stay.
+    """BERT's masking: of the tokens that are drawn 80 % become the mask token, 10 % a random token, 10 %
+    stay.
 
     Args:
         ids: (rows, tokens) token numbers.

@@ -1,4 +1,5 @@
-"""Metrics: from a table with one row per example to one number, so that any resample of the rows can be scored again.
+"""Metrics: from a table with one row per example to one number, so that any resample of the rows can be
+scored.
 
 What a row holds (`predictions`), by kind of task:
 
@@ -6,13 +7,14 @@ What a row holds (`predictions`), by kind of task:
 |---|---|---|
 | classes, minimal-pairs | (n,) class number | accuracy |
 | number | (n,) float | spearman |
-| tags, spans, constituents, roles | (n, 3) counts: correct, predicted, gold | accuracy (tags), f1 of counts: "count-f1" |
-| dependencies | (n, 4) counts: correct arcs with label, words, words, correct arcs | las |
-| contrast | (n,) float: logit of the answer minus that of the other one, after the clean prompt | logit-difference |
-| next-token, masked-token | (n, 4): tokens right, tokens, their summed negative log-likelihood (nats), their bytes | token-accuracy |
+| tags, spans, constituents, roles | (n, 3) counts: correct, predicted, gold | count-accuracy (tags), count-f1
+| | dependencies | (n, 4) counts: correct arcs with label, words, words, correct arcs | las |
+| contrast | (n,) float: logit of the right answer minus that of the wrong one | logit-difference |
+| next-token, masked-token | (n, 4): tokens right, tokens, their summed nll (nats), their bytes |
+token-accuracy |
 
-All are on a scale where 1 is perfect and higher is better, except `perplexity`, `bits-per-byte` and `logit-difference`
-(any number; 0 where the two answers are as likely).
+All are on a scale where 1 is perfect and higher is better, except `perplexity`, `bits-per-byte` and
+`logit-difference` (any number; 0 where the two answers are as likely).
 """
 
 from collections.abc import Callable, Sequence
@@ -69,7 +71,9 @@ def count_accuracy(predictions: Array, labels: Array) -> float:
 
 
 def count_f1(predictions: Array, labels: Array) -> float:
-    """Micro F1 from counts: 2 correct ÷ (predicted + gold); 1 where there is nothing to find and nothing was found."""
+    """Micro F1 from counts: 2 correct ÷ (predicted + gold); 1 where there is nothing to find and nothing was
+    found.
+    """
     correct, predicted, gold = predictions[:, :3].sum(0)
     return _ratio(2 * correct, predicted + gold, empty=1.0)
 
@@ -95,7 +99,8 @@ def perplexity(predictions: Array, labels: Array) -> float:
 
 
 def bits_per_byte(predictions: Array, labels: Array) -> float:
-    """Summed negative log-likelihood in bits over the UTF-8 bytes that the predicted tokens stand for; lower is better.
+    """Summed negative log-likelihood in bits over the UTF-8 bytes that the predicted tokens stand for; lower
+    is better.
 
     Unlike perplexity it compares models whose tokens differ.
 
@@ -170,7 +175,8 @@ class Metric(NamedTuple):
         lowest: the smallest value that a share can have.
         most_classes: it is not defined for tasks with more; None: for any.
         kinds: kinds of task that it fits, beside those whose entry in `KINDS` names it.
-        of_counts: the same from counts of (true class, predicted class), (..., classes, classes) -> (...); None: they are not enough.
+        of_counts: the same from counts of (true class, predicted class), (..., classes, classes) -> (...);
+            None: they are not enough.
     """
 
     function: Callable[[Array, Array], float]
@@ -208,7 +214,8 @@ METRICS: Registry[Metric] = Registry(
 def resampled(
     metric: str, predictions: Array, labels: Array, counts: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """A metric on many resamples at once; None where counts are not enough for the metric, and where there are many classes.
+    """A metric on many resamples at once; None where counts are not enough for the metric, and where there
+    are many classes.
 
     Args:
         metric: its name.
@@ -251,7 +258,8 @@ def find(name: str, kind: str) -> Metric:
     """
     if name not in metrics_of_kind(kind):
         raise HeadwiseError(
-            f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(metrics_of_kind(kind))}"
+            f"metric {name!r} does not fit a task of kind {kind!r}; choose from: "
+            f"{', '.join(metrics_of_kind(kind))}"
         )
     return METRICS[name]
 
@@ -260,7 +268,8 @@ def check_known(name: str | None, task: str) -> None:
     """Raises where a task asks for a metric that there is not."""
     if name is not None and name not in METRICS:
         raise HeadwiseError(
-            f"task {task!r}: unknown metric {name!r}{did_you_mean(name, METRICS)}; there are {', '.join(METRICS)}"
+            f"task {task!r}: unknown metric {name!r}{did_you_mean(name, METRICS)}; there are "
+            f"{', '.join(METRICS)}"
         )
 
 
@@ -313,7 +322,9 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
 def every(
     kind: str, predictions: ArrayLike, labels: ArrayLike | None = None, classes: int = 2
 ) -> dict[str, float]:
-    """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are two classes."""
+    """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are
+    two classes.
+    """
     table = np.asarray(predictions)
     bytes_known = table.ndim == 2 and table.shape[1] >= 4 and table[:, 3].any()
     scores = {}
@@ -327,8 +338,8 @@ def every(
 def chance_level(name: str, kind: str, labels: Any) -> float:
     """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
 
-    Kinds say how (`Kind.chance`): for classes the best constant answer, for tags the commonest one, for minimal
-    pairs 0.5, for other kinds 0; perplexity and bits per byte: infinity.
+    Kinds say how (`Kind.chance`): for classes the best constant answer, for tags the commonest one, for
+    minimal pairs 0.5, for other kinds 0; perplexity and bits per byte: infinity.
     """
     if not len(labels):
         raise HeadwiseError(f"chance of metric {name!r} is undefined without examples: the split is empty")
@@ -342,7 +353,8 @@ def chance_level(name: str, kind: str, labels: Any) -> float:
 
 PERMUTATIONS = 199
 CHANCE_MEANING = (
-    "at chance: not shown to be better than a guess that ignores the text (permutation test over the examples, p > 0.05, or a score no higher "
+    "at chance: not shown to be better than a guess that ignores the text (permutation test over the "
+    "examples, p > 0.05, or a score no higher "
     "than the guess's)"
 )
 
@@ -350,14 +362,16 @@ CHANCE_MEANING = (
 def at_chance(
     metric: str, kind: str, predictions: NDArray[Any], labels: NDArray[Any] | None, chance: float
 ) -> bool:
-    """Whether nothing shows that the text was used: the score is no higher than `chance`, or a permutation test of independence between
-    predictions and labels (199 permutations of the examples) has p > 0.05. Kinds that keep counts have the first alone.
+    """Whether nothing shows that the text was used: the score is no higher than `chance`, or a permutation
+    test of independence between predictions and labels (199 permutations of the examples) has p > 0.05. Kinds
+    that keep counts have the first alone.
 
     Args:
         metric, kind: of the task.
         predictions: (examples,), or (examples, counts).
         labels: (examples,); None where predictions are counts.
-        chance: the metric of the best guess that ignores the text; NaN where there is none, and then nothing is at chance.
+        chance: the metric of the best guess that ignores the text; NaN where there is none, and then nothing
+            is at chance.
     """
     if not np.isfinite(chance):
         return False
@@ -383,4 +397,5 @@ def chance_note(task: str, score: float, chance: float, so: str) -> str:
     verdict = "is at chance"
     if score > chance:
         verdict += " as far as these examples show"
-    return f"{task}: the intact model {verdict} ({score:.3g}; a guess that ignores the text: {chance:.3g}), so {so}"
+    scores = f"{score:.3g}; a guess that ignores the text: {chance:.3g}"
+    return f"{task}: the intact model {verdict} ({scores}), so {so}"

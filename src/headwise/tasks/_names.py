@@ -1,4 +1,5 @@
-"""Tasks by name, as the command line and recipes give them: presets, synthetic ones, and tables of a TOML file.
+"""Tasks by name, as the command line and recipes give them: presets, synthetic ones, and tables of a TOML
+file.
 
 One TOML block a task, no code needed:
 
@@ -45,15 +46,16 @@ def find_tasks(
     """The tasks called `names`.
 
     Args:
-        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded
-            grammar; or "treebank:dep" for a layer (pos, xpos, ner, dep, tree-dep, con, srl) of the annotated
-            sentences in `data`. Without names, every task of `file`.
+        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the
+            embedded grammar; or "treebank:dep" for a layer (pos, xpos, ner, dep, tree-dep, con, srl) of the
+            annotated sentences in `data`. Without names, every task of `file`.
         data: the folder that holds the presets' sets; None: the hub.
         file: a TOML file that defines tasks.
         size: training examples of a grammar task; default: 2000.
         seed: of splits that have to be made, and of the grammar; default: 0.
         metric: overrides every task's own metric ("accuracy" for Eq. 5).
-        held_out: judge on a tenth of the training examples in place of the validation split (`Task.held_out`).
+        held_out: judge on a tenth of the training examples in place of the validation split
+            (`Task.held_out`).
 
     Raises:
         HeadwiseError: a name is unknown, or two tasks have the same one.
@@ -62,7 +64,8 @@ def find_tasks(
     defined = {} if file is None else {task.name: task for task in read_toml(file)}
     if not names and not defined:
         raise HeadwiseError(
-            "no task was named: give presets (sst2), grammar tasks (grammar:topic), or a TOML file that defines tasks"
+            "no task was named: give presets (sst2), grammar tasks (grammar:topic), or a TOML file that "
+            "defines tasks"
         )
     tasks: dict[str, Task] = {}
     for name in names or defined:
@@ -140,8 +143,8 @@ def _call_for(name: str) -> str:
 def read_toml(source: str | Path) -> list[Task]:
     """The tasks a TOML file (or TOML text) defines, in its order.
 
-    A table with `path`, `hub`, `preset` or `grammar` is a task, named by its key (`[tasks.reviews]` is "reviews");
-    its further keys are the arguments of `Task`. Relative paths start at the file.
+    A table with `path`, `hub`, `preset` or `grammar` is a task, named by its key (`[tasks.reviews]` is
+    "reviews"); its further keys are the arguments of `Task`. Relative paths start at the file.
 
     Args:
         source: a file, or the text itself (anything with a line break).
@@ -162,7 +165,8 @@ def read_toml(source: str | Path) -> list[Task]:
             ) from None
         if suffix(Path(source)) in TABLES:
             raise HeadwiseError(
-                f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}"
+                f"{where} holds data; a tasks file is TOML that says where the data is: "
+                f"{table_for(Path(source))}"
             )
     tables = parse_toml(content, where)
     tasks = [task_from_table(name, table, base, where) for name, table in _task_tables(tables)]
@@ -216,7 +220,9 @@ def _paths(
 
 
 def _files_at(path: Path, is_preset: bool) -> Any:
-    """The files of a folder that a task reads: all of a preset's or of a saved Dataset, else those that hold data."""
+    """The files of a folder that a task reads: all of a preset's or of a saved Dataset, else those that hold
+    data.
+    """
     if is_preset or not path.is_dir() or is_saved(path) or (path / SAVED_SPLITS).is_file():
         return path
     return {file.name: file for file in sorted(path.iterdir()) if suffix(file) in (*TABLES, *SENTENCES)}
@@ -250,7 +256,8 @@ def task_from_table(
         misplaced = [key for key in settings if key not in ("grammar", "size", "seed", "metric")]
         if misplaced:
             raise HeadwiseError(
-                f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {misplaced[0]!r}"
+                f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no "
+                f"{misplaced[0]!r}"
             )
         return synthetic_task(settings.pop("grammar"), **settings).renamed(name)
     if "size" in settings:

@@ -112,7 +112,8 @@ def preset(
 
     Args:
         name: one of `tasks.PRESETS` or "ag_pair"; "SST-2", "mnli-mm" and the like are understood.
-        path: a folder that holds the set, or a folder of such folders; default: the hub, which needs the extra `data`.
+        path: a folder that holds the set, or a folder of such folders; default: the hub, which needs the
+            extra `data`.
         metric: another metric, e.g. "accuracy" as Eq. 5 of the first paper has it.
         seed: of a validation split made from train where the set has none, and of AG-Pair's pairs.
         options: further arguments of `Task`, e.g. `splits` or `revision`.
@@ -154,7 +155,9 @@ def _key(name: str) -> str:
 
 
 def own_folders(name: str, path: Path) -> dict[str, Path] | None:
-    """The folders below `path` that a preset reads, by their names; None if `name` is not a preset or reads `path` itself."""
+    """The folders below `path` that a preset reads, by their names; None if `name` is not a preset or reads
+    `path` itself.
+    """
     key = _key(name)
     if key == "ag_pair":
         names = ["ag_news", "ag_pair"] if (path / "ag_pair").is_dir() else ["ag_news"]
@@ -182,7 +185,8 @@ def find_folder(path: Path, name: str) -> Path:
         folder_files(path)
     except (HeadwiseError, OSError):
         raise HeadwiseError(
-            f"no folder {path / name}, and no data files in {path} itself; see the page on data for the layout"
+            f"no folder {path / name}, and no data files in {path} itself; see the page on data for the "
+            "layout"
         ) from None
     return path
 
@@ -206,7 +210,9 @@ def _folder_splits(folder: Path, splits: Mapping[str, str] | None) -> dict[str, 
 
 
 def _ag_pair(path: str | Path | None, metric: str | None, seed: int) -> Task:
-    """AG-Pair from AG's News: pairs are made inside each split; a test file of pairs is used where there is one."""
+    """AG-Pair from AG's News: pairs are made inside each split; a test file of pairs is used where there is
+    one.
+    """
     root = None if path is None else Path(path)
     if root is not None and root.name in ("ag_pair", "ag_news"):
         root = root.parent

@@ -1,4 +1,6 @@
-"""Examples as rows of tokens: one row a text, two for what is compared, windows over long sentences and texts."""
+"""Examples as rows of tokens: one row a text, two for what is compared, windows over long sentences and
+texts.
+"""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -67,10 +69,12 @@ def _chunks(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ..
 
 
 def token_sizes(text: str, ends: Sequence[int]) -> NDArray[np.int64]:
-    """UTF-8 bytes from the end of the token before to each token's own end, (tokens,): what bits per byte count.
+    """UTF-8 bytes from the end of the token before to each token's own end, (tokens,): what bits per byte
+    count.
 
-    White space counts with the token that follows it, and a character that several tokens share with the first
-    of them, so the sizes of all tokens sum to the bytes of the text up to the last one, whatever the tokenizer.
+    White space counts with the token that follows it, and a character that several tokens share with the
+    first of them, so the sizes of all tokens sum to the bytes of the text up to the last one, whatever the
+    tokenizer.
 
     Args:
         text: the text.
@@ -96,7 +100,8 @@ def row_sizes(text: str, spans: Sequence[tuple[int, int]], special: Sequence[int
 
 
 def contrast_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str, Array]:
-    """Two rows per example, clean and corrupted, and the first token of each answer as it follows the clean prompt.
+    """Two rows per example, clean and corrupted, and the first token of each answer as it follows the clean
+    prompt.
 
     Special tokens that the tokenizer puts behind a text are left out: the answer follows.
 
@@ -117,7 +122,8 @@ def contrast_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict
         wrong_token = _first_token(tokenizer, clean, wrong)
         if right_token == wrong_token:
             raise HeadwiseError(
-                f"the answers {shown(right)} and {shown(wrong)} after {shown(clean)} begin with the same token, "
+                f"the answers {shown(right)} and {shown(wrong)} after {shown(clean)} begin with the same "
+                "token, "
                 "so their logits do not differ: choose others"
             )
         first_tokens.append((right_token, wrong_token))
@@ -195,7 +201,9 @@ def word_rows(examples: Examples, tokenizer: Any, room: int | None, split: bool)
 
 
 def window_rows(examples: Examples, tokenizer: Any, room: int) -> dict[str, Array]:
-    """Rows of raw texts: consecutive windows of at most `room` tokens, each with the special tokens around it."""
+    """Rows of raw texts: consecutive windows of at most `room` tokens, each with the special tokens around
+    it.
+    """
     rows = _Rows(with_words=False)
     for chunk in _chunks(examples.texts):
         texts = [text[0] for text in chunk]

@@ -1,7 +1,8 @@
-"""A sentence with layers of annotation, any of which may be missing: what the structured tasks and the probing generator read.
+"""A sentence with layers of annotation, any of which may be missing: what the structured tasks and the
+probing generator read.
 
-Positions are word numbers from 0; spans are half-open, `words[start:end]`. Heads are the exception, kept as CoNLL-U writes them:
-0 is the root and k the k-th word counted from 1.
+Positions are word numbers from 0; spans are half-open, `words[start:end]`. Heads are the exception, kept as
+CoNLL-U writes them: 0 is the root and k the k-th word counted from 1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,12 +79,15 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words with annotation. A layer that is None was not annotated; an empty tuple was annotated and holds nothing.
+    """Words with annotation. A layer that is None was not annotated; an empty tuple was annotated and holds
+    nothing.
 
     Attributes:
         words: the words.
-        upos, xpos, lemmas, feats: one string a word; `feats` as in CoNLL-U ("Number=Sing|Person=3", "_" for none).
-        heads, deprels: the dependency tree; `heads[i]` is 0 for the root, else the head's number counted from 1.
+        upos, xpos, lemmas, feats: one string a word; `feats` as in CoNLL-U ("Number=Sing|Person=3", "_" for
+            none).
+        heads, deprels: the dependency tree; `heads[i]` is 0 for the root, else the head's number counted from
+            1.
         entities: named entities, not overlapping.
         tree: the constituency tree; its words are `words`.
         roles: the predicates with their arguments.
@@ -114,7 +118,9 @@ class Sentence:
         return self.text or " ".join(self.words)
 
     def feature(self, word: int, name: str) -> str | None:
-        """The value of a morphological feature, e.g. `feature(3, "Number")` -> "Sing"; None where it has none."""
+        """The value of a morphological feature, e.g. `feature(3, "Number")` -> "Sing"; None where it has
+        none.
+        """
         if self.feats is None or self.feats[word] == "_":
             return None
         return dict(pair.partition("=")[::2] for pair in self.feats[word].split("|")).get(name)

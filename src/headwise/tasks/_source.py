@@ -37,12 +37,16 @@ class TaskSource(Settings):
         "One metric for all tasks, e.g. accuracy; default: as in the model's training, else each task's own.",
     )
     seed: int | None = option(
-        None, "Random seed of the grammar and of splits that headwise makes; default: as in the model's training, else 0.",
-        flag="--tasks-seed", ge=0,
-    )  # fmt: skip
+        None,
+        "Random seed of the grammar and of splits that headwise makes; "
+        "default: as in the model's training, else 0.",
+        flag="--tasks-seed",
+        ge=0,
+    )
     held_out: bool | None = option(
         None,
-        "Judge on a tenth of the training examples, kept out of training, in place of the validation split, to choose settings; "
+        "Judge on a tenth of the training examples, kept out of training, in place of the validation split, "
+        "to choose settings; "
         "default: as in the model's training, else no.",
     )
 
@@ -112,7 +116,9 @@ class TaskSource(Settings):
             raise HeadwiseError(f"{self.file} names data that is not there: {', '.join(map(str, lacking))}")
 
     def find_trained(self) -> "tuple[list[Task], dict[str, Task]]":
-        """The tasks that are trained, and by trained task a further one that its decoder answers: MNLI's mismatched set."""
+        """The tasks that are trained, and by trained task a further one that its decoder answers: MNLI's
+        mismatched set.
+        """
         tasks = {task.name: task for task in self.find()}
         further = {}
         if {"mnli", "mnli_mm"} <= set(tasks):

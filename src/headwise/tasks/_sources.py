@@ -1,6 +1,8 @@
-"""Where examples come from: files, folders, the hub, or Python objects, each as tables (or sentences) by split.
+"""Where examples come from: files, folders, the hub, or Python objects, each as tables (or sentences) by
+split.
 
-A source is turned into `{split: Raw}`. One table without splits is called "all"; `_splits.divided` divides it.
+A source is turned into `{split: Raw}`. One table without splits is called "all"; `_splits.divided` divides
+it.
 """
 
 import os
@@ -38,8 +40,8 @@ SAVED_SPLITS = "dataset_dict.json"
 class Raw:
     """One split as it came: a table or annotated sentences, and what to call it in messages.
 
-    `names` are class names that the source itself knows (a hub ClassLabel), by column. `rows` are the numbers (from 0, rising) of the
-    table's rows that belong to this split; None: all. Splits of one table share it.
+    `names` are class names that the source itself knows (a hub ClassLabel), by column. `rows` are the numbers
+    (from 0, rising) of the table's rows that belong to this split; None: all. Splits of one table share it.
     """
 
     origin: str
@@ -70,10 +72,12 @@ class Raw:
 def from_path(
     path: str | Path | Mapping[str, str | Path], word_level: bool, **reading: Any
 ) -> dict[str, Raw]:
-    """Reads a file, a folder with one file per split, a folder that `save_to_disk` wrote, or files named by split.
+    """Reads a file, a folder with one file per split, a folder that `save_to_disk` wrote, or files named by
+    split.
 
     Args:
-        path: a file; a folder with train, validation (valid, val, dev) and test files; a saved Dataset or DatasetDict; or {split: file}.
+        path: a file; a folder with train, validation (valid, val, dev) and test files; a saved Dataset or
+            DatasetDict; or {split: file}.
         word_level: whether the task needs sentences: then JSON lines are read as annotated sentences too.
         reading: passed on to the sentence readers (`skip_bad`, `scheme`, ...).
     """
@@ -92,8 +96,8 @@ def is_saved(folder: Path) -> bool:
 
 
 def folder_files(folder: Path) -> dict[str, Path]:
-    """The data files of a folder by split, or the folders of a saved DatasetDict; of a treebank given twice (.conllu and .ptb) the .conllu
-    file.
+    """The data files of a folder by split, or the folders of a saved DatasetDict; of a treebank given twice
+    (.conllu and .ptb) the .conllu file.
 
     Raises:
         HeadwiseError: there is none, or a split has two.
@@ -117,7 +121,8 @@ def folder_files(folder: Path) -> dict[str, Path]:
             splits.append((split, file))
     if not splits:
         raise HeadwiseError(
-            f"{folder} holds no data file; expected train, validation and test files ending in {', '.join(TABLES)}"
+            f"{folder} holds no data file; expected train, validation and test files ending in "
+            f"{', '.join(TABLES)}"
         )
     return one_each(splits, str(folder))
 
@@ -184,9 +189,11 @@ def library() -> Any:
 def from_hub(
     name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None
 ) -> dict[str, Raw]:
-    """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; no code of it is ever run.
+    """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; no code of
+    it is ever run.
 
-    `subset` "*" puts all its configurations together. A dataset that has nothing but a "train" split counts as not divided yet.
+    `subset` "*" puts all its configurations together. A dataset that has nothing but a "train" split counts
+    as not divided yet.
 
     Raises:
         HeadwiseError: it cannot be loaded, or its name is that of a folder elsewhere.
@@ -207,7 +214,8 @@ def from_hub(
             loaded = datasets.load_dataset(source, subset, revision=revision)
     except (OSError, ValueError, RuntimeError) as error:
         raise HeadwiseError(
-            f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: {one_line(error)}{hint}"
+            f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: "
+            f"{one_line(error)}{hint}"
         ) from error
     choice = {split_name(split) for split in (splits or {}).values()}
     raw = {}
@@ -239,10 +247,11 @@ def _from_dataset(data: Any, origin: str) -> Raw:
 
 
 def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
-    """Python data: a table or rows, {split: table or rows}, or a function without arguments that reads one of these.
+    """Python data: a table or rows, {split: table or rows}, or a function without arguments that reads one of
+    these.
 
-    A table is a DataFrame, a Dataset, or {column: values}, which has one of `columns`; rows are dicts, tuples in the order of `columns`,
-    or Sentences.
+    A table is a DataFrame, a Dataset, or {column: values}, which has one of `columns`; rows are dicts, tuples
+    in the order of `columns`, or Sentences.
     """
     if callable(data):
         data = data()

@@ -14,12 +14,14 @@ from headwise.errors import HeadwiseError
 from headwise.tasks._columns import column_values, missing
 from headwise.tasks._sources import Raw, split_name
 
+SPLIT_FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}  # of a source without splits
 VALIDATION_SHARE = {"train": 0.9, "validation": 0.1}  # of a training split, where a source has no validation
 SPLITS = ("train", "validation", "test")  # that headwise reads
 
 
 def check_split_names(task: str, splits: Collection[str], named: bool) -> None:
-    """Speaks of splits that nothing reads of itself: a `holdout` beside train and validation, or in their place.
+    """Speaks of splits that nothing reads of itself: a `holdout` beside train and validation, or in their
+    place.
 
     Args:
         task: the task's name, or what it is read from.
@@ -27,8 +29,8 @@ def check_split_names(task: str, splits: Collection[str], named: bool) -> None:
         named: whether the user wrote these names, so that others than headwise's are meant.
 
     Raises:
-        HeadwiseError: there is such a split, and none for validation (which would be taken out of train), or none
-            to train on.
+        HeadwiseError: there is such a split, and none for validation (which would be taken out of train), or
+            none to train on.
     """
     strange = sorted(set(splits) - set(SPLITS))
     read = [name for name in SPLITS if name in splits]
@@ -56,7 +58,9 @@ def text_key(text: Sequence[str]) -> str:
 
 
 def text_numbers(texts: Iterable[Sequence[str]]) -> NDArray[np.uint64]:
-    """A number for each text by which the same text (`text_key`) is known again: 8 bytes where the key takes a hundred."""
+    """A number for each text by which the same text (`text_key`) is known again: 8 bytes where the key takes
+    a hundred.
+    """
     return np.fromiter((_digest(text_key(text), b"") for text in texts), np.uint64)
 
 
@@ -65,8 +69,9 @@ def by_fraction(
 ) -> dict[str, NDArray[np.int64]]:
     """Row numbers of each split.
 
-    A row's split depends only on its key and the seed (through a hash), so that adding rows to a file moves none of the old ones,
-    and rows with the same key never part. Sizes therefore meet the fractions up to chance.
+    A row's split depends only on its key and the seed (through a hash), so that adding rows to a file moves
+    none of the old ones, and rows with the same key never part. Sizes therefore meet the fractions up to
+    chance.
 
     Args:
         keys: one string per row.
@@ -143,7 +148,8 @@ def split_rows(raw: Raw, split_column: str) -> dict[str, NDArray[np.int64]]:
     for row, value in enumerate(column_values(raw, split_column)):
         if missing(value):
             raise HeadwiseError(
-                f"{raw.where(row)}: {split_column} is empty, but every row needs a split; fix or remove the row"
+                f"{raw.where(row)}: {split_column} is empty, but every row needs a split; fix or remove the "
+                "row"
             )
         rows_by_split.setdefault(split_name(str(value)), array("q")).append(row)
     return {split: np.array(rows, dtype=np.int64) for split, rows in rows_by_split.items()}

@@ -34,11 +34,11 @@ def structured(
     """One task per layer, read once. Each task has the sentences that carry its layer.
 
     Args:
-        source: a file or folder of annotated sentences (see `tasks.readers`), {split: file}, {split: sentences}, or sentences
-            (divided 80/10/10 by seed).
-        layers: which of pos, xpos, ner, dep, tree-dep, con, srl; they name the tasks. "pos" is the universal parts of speech, and the
-            treebank's own (xpos) where the training sentences have no others, as in CoNLL-2012 files; "tree-dep" makes dependencies of
-            constituency trees (`with_dependencies`).
+        source: a file or folder of annotated sentences (see `tasks.readers`), {split: file}, {split:
+            sentences}, or sentences (divided 80/10/10 by seed).
+        layers: which of pos, xpos, ner, dep, tree-dep, con, srl; they name the tasks. "pos" is the universal
+            parts of speech, and the treebank's own (xpos) where the training sentences have no others, as in
+            CoNLL-2012 files; "tree-dep" makes dependencies of constituency trees (`with_dependencies`).
         skip_bad: leave out malformed sentences and count them.
         seed: of the division, where the source has no splits.
         synthetic: whether the text was generated.
@@ -69,7 +69,9 @@ def structured(
 
 
 def _sentences(source: Any, *, seed: int, **options: Any) -> dict[str, list[Sentence]]:
-    """The sentences of a source by split; where it has no validation, a tenth of train, the same for every layer."""
+    """The sentences of a source by split; where it has no validation, a tenth of train, the same for every
+    layer.
+    """
     paths = source.values() if isinstance(source, Mapping) else [source]
     if all(isinstance(path, str | Path) for path in paths):
         options["path"] = source

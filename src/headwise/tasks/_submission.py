@@ -28,11 +28,12 @@ GLUE_FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
 
 
 def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list[Path]:
-    """Writes one file per task: a header `index TAB prediction`, then a line for every test example in the set's own order.
+    """Writes one file per task: a header `index TAB prediction`, then a line for every test example in the
+    set's own order.
 
     Args:
-        predictions: {preset name: predictions (n,) of the test split, in its order}: class numbers, or scores for stsb
-            (cut to 0–5).
+        predictions: {preset name: predictions (n,) of the test split, in its order}: class numbers, or scores
+            for stsb (cut to 0–5).
         folder: where the files go; made if needed.
 
     Returns:
@@ -60,7 +61,8 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
             wrong = np.flatnonzero((array != array.astype(np.int64)) | (array < 0) | (array >= count))
             if len(wrong):
                 raise HeadwiseError(
-                    f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below {count}"
+                    f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below "
+                    f"{count}"
                 )
             lines = [names[int(value)] for value in array]
         rows = ["index\tprediction", *(f"{i}\t{line}" for i, line in enumerate(lines))]

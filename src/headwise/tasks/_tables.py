@@ -1,4 +1,6 @@
-"""Tables in files: CSV, TSV, JSON lines, parquet and plain lines, compressed or not, read without guessing what a cell means."""
+"""Tables in files: CSV, TSV, JSON lines, parquet and plain lines, compressed or not, read without guessing
+what a cell means.
+"""
 
 import csv
 import io
@@ -45,15 +47,16 @@ def stem(path: Path) -> str:
 
 @contextmanager
 def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """Opens a text file for reading as UTF-8, unpacking .xz, .gz and .bz2 on the way; a byte-order mark is left out.
+    """Opens a text file for reading as UTF-8, unpacking .xz, .gz and .bz2 on the way; a byte-order mark is
+    left out.
 
     Args:
         path: the file.
         newline: as for `open`: "" leaves line ends as they are.
 
     Raises:
-        HeadwiseError: there is no such file, or (here or while it is read) it is not UTF-8, not packed as its name says, or unpacks to
-            more than it may.
+        HeadwiseError: there is no such file, or (here or while it is read) it is not UTF-8, not packed as its
+            name says, or unpacks to more than it may.
     """
     if not os.path.isfile(path):  # pathlib's own raises where a name is too long
         raise HeadwiseError(f"there is no file {path}")
@@ -66,10 +69,11 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 
 
 def read_table(path: Path, notes: bool = False, numbers: bool = False) -> pd.DataFrame:
-    """Reads parquet, CSV, TSV or JSON lines (a .json file may also be one list of objects, or one object of lists), compressed or not;
-    .txt: one text a line.
+    """Reads parquet, CSV, TSV or JSON lines (a .json file may also be one list of objects, or one object of
+    lists), compressed or not; .txt: one text a line.
 
-    Cells of CSV and TSV files are text as they are written, and missing where they are empty: "NA" and "null" are ordinary words.
+    Cells of CSV and TSV files are text as they are written, and missing where they are empty: "NA" and "null"
+    are ordinary words.
 
     Args:
         path: a file.
@@ -77,7 +81,8 @@ def read_table(path: Path, notes: bool = False, numbers: bool = False) -> pd.Dat
         numbers: whether columns of a CSV or TSV file in which every cell is a number become numbers.
 
     Raises:
-        HeadwiseError: the file is missing, broken, or of an unknown format, or it unpacks to more than it may.
+        HeadwiseError: the file is missing, broken, or of an unknown format, or it unpacks to more than it
+            may.
     """
     if not os.path.isfile(path):
         raise HeadwiseError(f"there is no file {path}")
@@ -95,7 +100,8 @@ def read_table(path: Path, notes: bool = False, numbers: bool = False) -> pd.Dat
         if kind == LINES:
             return pd.DataFrame({"text": read_lines(path)})
     raise HeadwiseError(
-        f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, or {LINES} (one text a line), also with "
+        f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, or {LINES} (one text a "
+        "line), also with "
         f"{', '.join(PACKED)}"
     )
 
@@ -126,7 +132,8 @@ def _read_csv(path: Path, kind: str, notes: bool) -> pd.DataFrame:
         for number, row in rows:
             if len(row) != len(header):
                 raise HeadwiseError(
-                    f"{path} could not be read as {kind[1:]}: line {number} has {len(row)} cells, the header has {len(header)}; a cell of "
+                    f"{path} could not be read as {kind[1:]}: line {number} has {len(row)} cells, the header "
+                    f"has {len(header)}; a cell of "
                     "a CSV file that holds a comma or a line break must be quoted"
                 )
             if kind == ".tsv":
@@ -137,7 +144,8 @@ def _read_csv(path: Path, kind: str, notes: bool) -> pd.DataFrame:
                 chunk = []
     if quotes.doubled and not quotes.bare:
         warnings.warn(
-            f"{path}: its cells are quoted like those of a CSV file, but the quotes of .tsv files belong to the text; call it .csv to have "
+            f"{path}: its cells are quoted like those of a CSV file, but the quotes of .tsv files belong to "
+            "the text; call it .csv to have "
             "them taken away",
             stacklevel=2,
         )
@@ -160,7 +168,9 @@ class _Quotes:
 
 
 def _rows(path: Path, kind: str, lines: Iterator[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """The header of a CSV or TSV file, and its other rows, each with the number of its last line; empty lines are left out."""
+    """The header of a CSV or TSV file, and its other rows, each with the number of its last line; empty lines
+    are left out.
+    """
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise HeadwiseError(f"{path} could not be read as {kind}: it is empty")
@@ -182,7 +192,8 @@ def _rows(path: Path, kind: str, lines: Iterator[str]) -> tuple[list[str], Itera
                     yield reader.line_num, row
         except csv.Error as error:
             raise HeadwiseError(
-                f"{path} could not be read as {kind}: line {reader.line_num}: {one_line(error)}; a quote inside a quoted cell is written twice"
+                f"{path} could not be read as {kind}: line {reader.line_num}: {one_line(error)}; a quote "
+                "inside a quoted cell is written twice"
             ) from None
 
     numbered_rows = rows()
@@ -225,8 +236,8 @@ def _read_json(path: Path) -> pd.DataFrame:
 
 
 def _from_object(path: Path, content: str) -> pd.DataFrame | None:
-    """One JSON object: the columns of a table (lists of one length, or what pandas' `to_json` writes, {"0": value, ...}), else its one row.
-    None: it is not one object."""
+    """One JSON object: the columns of a table (lists of one length, or what pandas' `to_json` writes, {"0":
+    value, ...}), else its one row. None: it is not one object."""
     try:
         value = parse_json(content, str(path), unique=True)
     except HeadwiseError:
@@ -247,8 +258,8 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _exact(table: pd.DataFrame, column: Callable[[Any], Sequence[Any]]) -> pd.DataFrame:
-    """The table with the whole numbers of its columns as they were: beside a missing one pandas rounds large ones, and labels that differ
-    in their last digit would become one class."""
+    """The table with the whole numbers of its columns as they were: beside a missing one pandas rounds large
+    ones, and labels that differ in their last digit would become one class."""
     for name in table.select_dtypes("float").columns:
         values = column(name)
         if any(isinstance(value, int) and abs(value) > EXACT for value in values):

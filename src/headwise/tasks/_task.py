@@ -20,10 +20,15 @@ from headwise.tasks._classes import guess_kind, numbered_by
 from headwise.tasks._columns import column
 from headwise.tasks._examples import Examples, in_order
 from headwise.tasks._kinds import KINDS
-from headwise.tasks._splits import VALIDATION_SHARE, by_fraction, check_split_names, divided, text_key
+from headwise.tasks._splits import (
+    SPLIT_FRACTIONS,
+    VALIDATION_SHARE,
+    by_fraction,
+    check_split_names,
+    divided,
+    text_key,
+)
 from headwise.tasks._texts import FEW
-
-SPLIT_FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
 
 class Task:
@@ -33,19 +38,23 @@ class Task:
 
     Args:
         name: the task's name; results and models refer to it.
-        path: a file (parquet, CSV, TSV, JSON lines, CoNLL-U, ...), a folder with train, validation and test files or one that
-            `Dataset.save_to_disk` wrote, or {split: file}.
-        data: a DataFrame, a Dataset, {column: values}, rows (dicts, tuples (text..., label), or Sentences), {split: any of these}, or a
-            function that reads them.
-        hub: the name of a dataset on the Hugging Face hub, never a folder; `subset` its configuration, `revision` its version.
+        path: a file (parquet, CSV, TSV, JSON lines, CoNLL-U, ...), a folder with train, validation and test
+            files or one that `Dataset.save_to_disk` wrote, or {split: file}.
+        data: a DataFrame, a Dataset, {column: values}, rows (dicts, tuples (text..., label), or Sentences),
+            {split: any of these}, or a function that reads them.
+        hub: the name of a dataset on the Hugging Face hub, never a folder; `subset` its configuration,
+            `revision` its version.
 
-        text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the first
-            of two columns that is there. Word kinds read from a table: the column of word lists.
-        label: the label column; for word kinds the layer of Sentence (default: the kind's own; "upos" or "xpos" for tags).
+        text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the
+            first of two columns that is there. Word kinds read from a table: the column of word lists.
+        label: the label column; for word kinds the layer of Sentence (default: the kind's own; "upos" or
+            "xpos" for tags).
         kind: one of `tasks.KINDS`; default: from the labels (fractions: number, lists: tags, else classes).
         metric: one of `tasks.METRICS`; default by kind.
-        classes: class names by number; default: those of the source, else those found in the training split, sorted.
-        splits: {our split: the source's split or file name} where they differ, e.g. {"validation": "validation_matched"}.
+        classes: class names by number; default: those of the source, else those found in the training split,
+            sorted.
+        splits: {our split: the source's split or file name} where they differ, e.g. {"validation":
+            "validation_matched"}.
         split_column: the column that names each row's split; default "split" if there is one.
         fractions: how a source without splits is divided.
         together: a column; rows that share its value stay in one split when a source is divided.
@@ -55,9 +64,11 @@ class Task:
         drop_empty: leave out rows whose text is empty, with a warning that counts them, instead of raising.
         skip_bad: leave out malformed sentences of treebank files and count them, instead of raising.
         synthetic: whether the text was generated; shown wherever its numbers are.
-        reading: options of the sentence readers: `columns` and `scheme` (CoNLL columns), `mentions` (CoNLL-U).
+        reading: options of the sentence readers: `columns` and `scheme` (CoNLL columns), `mentions`
+            (CoNLL-U).
 
-    A source with a train but no validation split gets one: 10 % of train by seed, identical texts kept together.
+    A source with a train but no validation split gets one: 10 % of train by seed, identical texts kept
+    together.
     """
 
     def __init__(
@@ -164,8 +175,8 @@ class Task:
         return task
 
     def held_out(self) -> "Task":
-        """The same task judged on a tenth of its training examples, which are not trained on, in place of its validation split: to
-        choose settings by. The seed decides the tenth; identical texts stay together."""
+        """The same task judged on a tenth of its training examples, which are not trained on, in place of its
+        validation split: to choose settings by. The seed decides the tenth; identical texts stay together."""
         task = copy.copy(self)
         task.holds_out, task.validation_carved = True, False
         if "_examples" in self.__dict__:
@@ -173,7 +184,9 @@ class Task:
         return task
 
     def _with_validation(self, splits: dict[str, Examples]) -> dict[str, Examples]:
-        """The splits with a tenth of train as validation, where there is none or a tenth of train takes its place."""
+        """The splits with a tenth of train as validation, where there is none or a tenth of train takes its
+        place.
+        """
         if "train" not in splits:
             return splits
         if "validation" in splits and (not self.holds_out or self.validation_carved):
@@ -288,12 +301,15 @@ class Task:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all examples of all splits and of the metric: equal for equal content, whatever the name or source."""
+        """A hash of all examples of all splits and of the metric: equal for equal content, whatever the name
+        or source.
+        """
         prints = [self.metric, *(f"{split} {self.split(split).fingerprint}" for split in self.splits)]
         return hashlib.blake2b("\n".join(prints).encode(), digest_size=16).hexdigest()
 
     def score(self, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:
-        """The task's metric of a prediction table with one row per example (see `tasks.metrics`), on a scale where 1 is perfect.
+        """The task's metric of a prediction table with one row per example (see `tasks.metrics`), on a scale
+        where 1 is perfect.
 
         Args:
             predictions: class numbers, floats, or rows of counts.
@@ -303,7 +319,9 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The metric of the best guess that ignores the text, on validation (else the first labelled split); see `metrics.chance`."""
+        """The metric of the best guess that ignores the text, on validation (else the first labelled split);
+        see `metrics.chance`.
+        """
         usual: list[str] = [name for name in ("validation", "test", "train") if name in self.splits]
         choices = usual or list(self.splits)
         return self.chance_on(next((name for name in choices if self.split(name).labelled), choices[0]))

@@ -1,4 +1,5 @@
-"""Texts kept as bytes, end to end: a million of them take the space of their letters, and from some size on lie in a file.
+"""Texts kept as bytes, end to end: a million of them take the space of their letters, and from some size on
+lie in a file.
 
 A list of a million tuples of strings takes several times as much memory as the file it was read from.
 """
@@ -20,7 +21,8 @@ class Texts(Sequence[Text]):
     """Tuples of one or two strings, read like a list of them.
 
     Args:
-        columns: for each position in the tuple the bytes of all strings and where each begins (n + 1 numbers).
+        columns: for each position in the tuple the bytes of all strings and where each begins (n + 1
+            numbers).
         numbers: of the texts that belong, in order; None: all. Subsets share the bytes.
     """
 
@@ -71,7 +73,8 @@ class Texts(Sequence[Text]):
 
 
 def keep_texts(texts: Iterable[Text], count: int) -> Sequence[Text]:
-    """`count` texts: as a list where they are few, else as `Texts` in files without a name, which go with the process.
+    """`count` texts: as a list where they are few, else as `Texts` in files without a name, which go with the
+    process.
 
     Raises:
         NoSpace: the folder for temporary files has no room for them.
@@ -83,7 +86,8 @@ def keep_texts(texts: Iterable[Text], count: int) -> Sequence[Text]:
     with room_in(tempfile.gettempdir()):
         for number, text in enumerate(texts):
             if not files:
-                files = [tempfile.TemporaryFile() for _ in text]  # noqa: SIM115  a map of it lasts as long as the texts do
+                # a map of a file lasts as long as the texts do
+                files = [tempfile.TemporaryFile() for _ in text]  # noqa: SIM115
                 begins = [np.zeros(count + 1, np.int64) for _ in text]
             for string, file, begin in zip(text, files, begins, strict=True):
                 raw = string.encode("utf-8", "surrogatepass")

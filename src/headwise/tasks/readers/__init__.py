@@ -1,7 +1,8 @@
-"""Readers and writers of annotated sentences: CoNLL-U, bracketed trees, CoNLL columns, CoNLL-2012, PropBank JSON lines.
+"""Readers and writers of annotated sentences: CoNLL-U, bracketed trees, CoNLL columns, CoNLL-2012, PropBank
+JSON lines.
 
-Each module has `read(path, skip_bad=False) -> list[Sentence]` and `write(sentences, path)`. A malformed sentence raises an error with
-file, line and sentence; `skip_bad=True` leaves it out and counts it.
+Each module has `read(path, skip_bad=False) -> list[Sentence]` and `write(sentences, path)`. A malformed
+sentence raises an error with file, line and sentence; `skip_bad=True` leaves it out and counts it.
 """
 
 from collections.abc import Callable
@@ -26,13 +27,14 @@ READERS: dict[str, Callable[..., list[Sentence]]] = {
 
 
 def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
-    """Reads annotated sentences in the format its name tells: .conllu, .ptb/.mrg/.trees, .jsonl, .gold_conll; else CoNLL columns
-    (CoNLL-2012 if the file begins with "#begin document"). Compressed files too. A .conllu file with a .ptb file of the same name
-    beside it gets its trees from there.
+    """Reads annotated sentences in the format its name tells: .conllu, .ptb/.mrg/.trees, .jsonl, .gold_conll;
+    else CoNLL columns (CoNLL-2012 if the file begins with "#begin document"). Compressed files too. A .conllu
+    file with a .ptb file of the same name beside it gets its trees from there.
 
     Args:
         path: the file.
-        options: passed on to the reader: `skip_bad`, and for columns `columns` and `scheme`, for CoNLL-U `mentions`.
+        options: passed on to the reader: `skip_bad`, and for columns `columns` and `scheme`, for CoNLL-U
+            `mentions`.
     """
     path = Path(path)
     reader = READERS.get(suffix(path)) or _reader_of_columns(path)
@@ -57,8 +59,8 @@ def _reader_of_columns(path: Path) -> Callable[..., list[Sentence]]:
 
 
 def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = False) -> list[Sentence]:
-    """Puts the trees of one file on the sentences of another: both in the same order, and with `skip_bad` some may be missing
-    from either. Matching goes by words, so that a tree never lands on another sentence.
+    """Puts the trees of one file on the sentences of another: both in the same order, and with `skip_bad`
+    some may be missing from either. Matching goes by words, so that a tree never lands on another sentence.
 
     Raises:
         HeadwiseError: without `skip_bad`, the numbers or the words differ.
@@ -66,7 +68,8 @@ def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = 
     if not skip_bad:
         if len(sentences) != len(trees):
             raise HeadwiseError(
-                f"{len(sentences)} sentences but {len(trees)} trees ({sentences[0].source}; {trees[0].source})"
+                f"{len(sentences)} sentences but {len(trees)} trees ({sentences[0].source}; "
+                f"{trees[0].source})"
             )
         return [_with_tree(sentence, tree) for sentence, tree in zip(sentences, trees, strict=True)]
     waiting: dict[str, list[Sentence]] = {}

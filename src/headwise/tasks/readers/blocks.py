@@ -1,4 +1,6 @@
-"""What the readers share: files cut into numbered blocks, bad sentences raised or counted, and trees of heads checked."""
+"""What the readers share: files cut into numbered blocks, bad sentences raised or counted, and trees of heads
+checked.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +15,9 @@ T = TypeVar("T")
 
 
 class Block(NamedTuple):
-    """The lines of one sentence, with the number of the first (from 1), and the sentence's number in the file (from 1)."""
+    """The lines of one sentence, with the number of the first (from 1), and the sentence's number in the file
+    (from 1).
+    """
 
     path: Path
     line: int
@@ -51,7 +55,8 @@ def gather(
 ) -> list[Sentence]:
     """Parses the source of every sentence; None means there is no sentence in it.
 
-    A malformed one raises, or with `skip_bad` is left out and counted in one warning that quotes the first error.
+    A malformed one raises, or with `skip_bad` is left out and counted in one warning that quotes the first
+    error.
     """
     sentences: list[Sentence] = []
     errors: list[str] = []
@@ -109,7 +114,8 @@ def check_spans(spans: Iterable[Span], size: int, where: str) -> None:
     for start, end, label in spans:
         if not 0 <= start < end <= size:
             raise HeadwiseError(
-                f"{where}: the span {start}-{end - 1} ({label}) is empty or outside the sentence of {size} words"
+                f"{where}: the span {start}-{end - 1} ({label}) is empty or outside the sentence of {size} "
+                "words"
             )
 
 

@@ -32,7 +32,8 @@ def parse(text: str, where: str = "the tree") -> Tree:
     """One bracketed tree.
 
     Raises:
-        HeadwiseError: unbalanced brackets, a word without a part of speech, text around the tree, or one too deep.
+        HeadwiseError: unbalanced brackets, a word without a part of speech, text around the tree, or one too
+            deep.
     """
     tokens = text.replace("(", " ( ").replace(")", " ) ").split()
     stack: list[tuple[str, list[Tree], list[str]]] = []  # label, children, words
@@ -89,7 +90,8 @@ class _TreeText(NamedTuple):
 
 
 def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
-    """Reads a file of bracketed trees as sentences with `tree` and `xpos`; traces are removed, function tags stay.
+    """Reads a file of bracketed trees as sentences with `tree` and `xpos`; traces are removed, function tags
+    stay.
 
     Raises:
         HeadwiseError: a malformed tree, by file, line and number.
@@ -107,7 +109,9 @@ def _sentence(source: _TreeText) -> Sentence:
 
 
 def _tree_texts(path: Path) -> Iterator[_TreeText]:
-    """The file cut into trees: where brackets balance, or (so that one bad tree spoils no other) at a line that starts a new one."""
+    """The file cut into trees: where brackets balance, or (so that one bad tree spoils no other) at a line
+    that starts a new one.
+    """
     depth, first, number = 0, 1, 1
     lines: list[str] = []
     with open_text(path) as handle:

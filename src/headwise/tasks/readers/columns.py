@@ -1,4 +1,6 @@
-"""CoNLL columns: one word a line with its tags, an empty line after each sentence (CoNLL-2003, WNUT, and the like)."""
+"""CoNLL columns: one word a line with its tags, an empty line after each sentence (CoNLL-2003, WNUT, and the
+like).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -25,18 +27,21 @@ NUMBERED = ("_", "words", "ner", "_", "_")
 def read(
     path: str | Path, *, skip_bad: bool = False, columns: Sequence[str] | None = None, scheme: str = "bio"
 ) -> list[Sentence]:
-    """Reads a file of columns, divided by tabs if there are any, else by spaces. "-DOCSTART-" lines and "# " comments are left out.
+    """Reads a file of columns, divided by tabs if there are any, else by spaces. "-DOCSTART-" lines and "# "
+    comments are left out.
 
     Args:
         path: the file, compressed or not.
         skip_bad: leave out malformed sentences and count them.
-        columns: what each column is: words, lemmas, upos, xpos, ner, or "_" for one to pass over. Default by number: 2: words, ner;
-            3: words, xpos, ner; 4 (CoNLL-2003): words, xpos, _, ner; 5, the first of which counts the words (Universal NER): _, words,
+        columns: what each column is: words, lemmas, upos, xpos, ner, or "_" for one to pass over. Default by
+            number: 2: words, ner; 3: words, xpos, ner; 4 (CoNLL-2003): words, xpos, _, ner; 5, the first of
+                which counts the words (Universal NER): _, words,
             ner, _, _.
         scheme: of the ner column: "bio" (IOB2), "iob1" (CoNLL-2003 as first published), "bioes".
 
     Raises:
-        HeadwiseError: a wrong number of columns, or tags that cannot follow each other, by file, line and sentence.
+        HeadwiseError: a wrong number of columns, or tags that cannot follow each other, by file, line and
+            sentence.
     """
     path = Path(path)
     names = None if columns is None else tuple(columns)

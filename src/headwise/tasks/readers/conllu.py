@@ -1,4 +1,6 @@
-"""CoNLL-U: words, lemmas, tags, features and dependencies; entities from MISC where the file declares them (`global.Entity`)."""
+"""CoNLL-U: words, lemmas, tags, features and dependencies; entities from MISC where the file declares them
+(`global.Entity`).
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,16 +16,18 @@ from headwise.tasks.readers.blocks import Block, blocks, check_heads, gather
 
 
 def read(path: str | Path, *, skip_bad: bool = False, mentions: str = "named") -> list[Sentence]:
-    """Reads a CoNLL-U file. Ranges (1-2) and empty nodes (8.1) are left out; a column of underscores is a missing layer.
+    """Reads a CoNLL-U file. Ranges (1-2) and empty nodes (8.1) are left out; a column of underscores is a
+    missing layer.
 
     Args:
         path: the file, compressed or not.
         skip_bad: leave out malformed sentences and count them.
-        mentions: which entities of MISC to read: "named" (with an identity and a proper noun inside), "outer" (all that lie
-            inside no other).
+        mentions: which entities of MISC to read: "named" (with an identity and a proper noun inside), "outer"
+            (all that lie inside no other).
 
     Raises:
-        HeadwiseError: a wrong number of columns, word numbers out of order, two roots, a cycle, an entity left open.
+        HeadwiseError: a wrong number of columns, word numbers out of order, two roots, a cycle, an entity
+            left open.
     """
     if mentions not in ("named", "outer"):
         raise HeadwiseError(f"unknown mentions={mentions!r}; expected 'named' or 'outer'")
@@ -173,7 +177,9 @@ def lines(sentence: Sentence) -> Iterator[str]:
 
 
 def _entity_cell(sentence: Sentence, word: int) -> str:
-    """The MISC cell of a word: entities as `Entity=(1-person-name` ... `1)`, so that reading gives them back."""
+    """The MISC cell of a word: entities as `Entity=(1-person-name` ... `1)`, so that reading gives them
+    back.
+    """
     marks = ""
     for number, (start, end, label) in enumerate(sentence.entities or (), 1):
         if start == word:

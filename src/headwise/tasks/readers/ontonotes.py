@@ -17,7 +17,8 @@ def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
     """Reads a CoNLL-2012 file as sentences with xpos, tree, entities and roles.
 
     Raises:
-        HeadwiseError: a wrong number of columns, unbalanced parse bits, or spans left open, by file, line and sentence.
+        HeadwiseError: a wrong number of columns, unbalanced parse bits, or spans left open, by file, line and
+            sentence.
     """
     path = Path(path)
     return gather(blocks(path), _sentence, skip_bad, path)

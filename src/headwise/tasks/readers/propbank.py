@@ -1,8 +1,9 @@
-"""JSON lines with PropBank roles and up to four more layers: words, upos, xpos, head, deprel, ner, parse, srl.
+"""JSON lines with PropBank roles and up to four more layers: words, upos, xpos, head, deprel, ner, parse,
+srl.
 
 head is 1-based with 0 for the root; ner holds BIO tags; parse is a bracketed tree;
-srl is a list of {"pred": word, "roleset": sense, "args": [[first, last (inclusive), role], ...]}, word numbers from 0.
-Layers may be missing or null.
+srl is a list of {"pred": word, "roleset": sense, "args": [[first, last (inclusive), role], ...]}, word
+numbers from 0. Layers may be missing or null.
 """
 
 import json
@@ -22,11 +23,12 @@ from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
 
 
 def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
-    """Reads a JSON-lines file; arguments labelled V or C-V, which mark the predicate itself, become its word alone.
+    """Reads a JSON-lines file; arguments labelled V or C-V, which mark the predicate itself, become its word
+    alone.
 
     Raises:
-        HeadwiseError: not JSON, layers of another length than the words, two roots, a cycle, spans outside the sentence, a tree over
-            other words; by file, line and sentence.
+        HeadwiseError: not JSON, layers of another length than the words, two roots, a cycle, spans outside
+            the sentence, a tree over other words; by file, line and sentence.
     """
     path = Path(path)
     return gather(_lines(path), _sentence, skip_bad, path)
@@ -132,8 +134,8 @@ def _predicate(entry: Any, where: str) -> Predicate:
 
 
 def with_words(tree: Tree, words: tuple[str, ...], where: str) -> Tree:
-    """The tree over `words`, which may differ from the tree's in the way brackets and quotes are written, but not in
-    number.
+    """The tree over `words`, which may differ from the tree's in the way brackets and quotes are written, but
+    not in number.
     """
     plain = brackets.without_traces(tree)
     tree_words = () if plain is None else plain.words()

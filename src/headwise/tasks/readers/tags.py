@@ -13,7 +13,8 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -
 
     Args:
         tags: "O", "B-PER", "I-PER", and in BIOES also "E-PER", "S-PER" (L and U are read as E and S).
-        scheme: "bio" (IOB2: every span begins with B), "iob1" (B only between adjacent spans of one label), "bioes".
+        scheme: "bio" (IOB2: every span begins with B), "iob1" (B only between adjacent spans of one label),
+            "bioes".
         where: put before an error: the file, line and sentence.
 
     Raises:
@@ -57,7 +58,8 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -
 
 
 def tags_from_spans(spans: Iterable[Span], size: int, scheme: str = "bio") -> list[str]:
-    """The tags of spans that do not overlap, for a sentence of `size` words; the inverse of `spans_from_tags`.
+    """The tags of spans that do not overlap, for a sentence of `size` words; the inverse of
+    `spans_from_tags`.
 
     Raises:
         HeadwiseError: spans overlap or leave the sentence.
