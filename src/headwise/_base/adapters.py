@@ -1,4 +1,5 @@
-"""PEFT adapters that were saved alone: a folder with `adapter_config.json` and no model, which names the model it belongs on."""
+"""PEFT adapters that were saved alone: a folder with `adapter_config.json` and no model, which names the
+model it belongs on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,19 +26,20 @@ class Adapter:
     """A saved adapter.
 
     Attributes:
-        place: its folder or hub id.
+        source: its folder or hub id.
         base: folder or hub id of the model it was trained on.
         kind: the transformers class of that model; None if the adapter does not say.
         weights: its safetensors file.
     """
 
-    place: str
+    source: str
     base: str
     kind: str | None
     weights: Path
 
     def put_on(self, model: Any, tensors: Mapping[str, Any]) -> Any:
-        """The model with the adapter in it, as a `PeftModel` in evaluation mode; only the adapter's weights would be trained.
+        """The model with the adapter in it, as a `PeftModel` in evaluation mode; only the adapter's weights
+        would be trained.
 
         Args:
             model: what `base` holds; it is changed.
@@ -53,66 +55,74 @@ class Adapter:
         settings = peft.PeftConfig.from_pretrained(str(self.weights.parent))
         settings.inference_mode = False
         adapted = peft.get_peft_model(model, settings)
-        wanted = peft.get_peft_model_state_dict(adapted)
-        missing = sorted(set(wanted) - set(tensors))
+        expected = peft.get_peft_model_state_dict(adapted)
+        missing = sorted(set(expected) - set(tensors))
         if missing:
             raise HeadwiseError(
-                f"{self.weights} lacks {', '.join(missing[:3])}, which would be filled with random numbers: save or download the adapter again"
+                f"{self.weights} lacks {', '.join(missing[:3])}, which would be filled with random numbers: "
+                "save or download the adapter again"
             )
-        wrong = [name for name in wanted if wanted[name].shape != tensors[name].shape]
-        foreign = sorted(set(tensors) - set(wanted))
+        wrong = [name for name in expected if expected[name].shape != tensors[name].shape]
+        foreign = sorted(set(tensors) - set(expected))
         if wrong or foreign:
             raise HeadwiseError(
-                f"{self.weights} holds {(wrong or foreign)[0]}, which does not fit {self.base}: the adapter was trained on another model"
+                f"{self.weights} holds {(wrong or foreign)[0]}, which does not fit {self.base}: the adapter "
+                "was trained on another model"
             )
         peft.set_peft_model_state_dict(adapted, dict(tensors))
         return adapted.eval()
 
 
-def find_adapter(place: str) -> Adapter | None:
+def find_adapter(source: str) -> Adapter | None:
     """The adapter that a folder or hub id holds; None where it holds a model, or nothing.
 
     Raises:
         HeadwiseError: it does not say which model it belongs on.
     """
-    settings = _file(place, CONFIG)
-    if settings is None or (Path(place).is_dir() and any(Path(place).glob("model*.safetensors*"))):
+    settings = _file(source, CONFIG)
+    if settings is None or (Path(source).is_dir() and any(Path(source).glob("model*.safetensors*"))):
         return None
     record = read_json(settings)
     base = record.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base or base == place:
+    if not isinstance(base, str) or not base or base == source:
         raise HeadwiseError(
-            f"{settings} does not say on which model the adapter was trained: set base_model_name_or_path in it to that model's folder or hub id"
+            f"{settings} does not say on which model the adapter was trained: set base_model_name_or_path in "
+            "it to that model's folder or hub id"
         )
     return Adapter(
-        place, base, CLASSES.get(str(record.get("task_type"))), _file(place, WEIGHTS) or Path(place) / WEIGHTS
+        source,
+        base,
+        CLASSES.get(str(record.get("task_type"))),
+        _file(source, WEIGHTS) or Path(source) / WEIGHTS,
     )
 
 
 def outputs(tensors: Mapping[str, Any]) -> int | None:
     """How many outputs the classifier inside an adapter has; None if it has no classifier."""
     ends = tuple(f".{name}.weight" for name in HEADS)
-    found = [
-        tensor.shape[0] for name, tensor in tensors.items() if name.endswith(ends) and "lora_" not in name
-    ]
-    return int(found[0]) if found else None
+    for name, tensor in tensors.items():
+        if name.endswith(ends) and "lora_" not in name:
+            return int(tensor.shape[0])
+    return None
 
 
 def check_savable(model: Any) -> None:
-    """Raises a HeadwiseError for the inside of a PEFT model, which transformers would save in a form that it cannot open."""
+    """Raises a HeadwiseError for the inside of a PEFT model, which transformers would save in a form that it
+    cannot open."""
     if not hasattr(model, "get_base_model") and any(
         hasattr(module, "base_layer") for module in model.modules()
     ):
         raise HeadwiseError(
-            f"this {type(model).__name__} contains the adapters of a PEFT model and cannot be saved without it: merge them first "
-            "(peft: model = model.merge_and_unload()), and use the result"
+            f"this {type(model).__name__} contains the adapters of a PEFT model and cannot be saved without "
+            "it: merge them first (peft: model = model.merge_and_unload()), and use the result"
         )
 
 
-def _file(place: str, name: str) -> Path | None:
+def _file(source: str, name: str) -> Path | None:
     """A file of a folder; of a hub id only where it has no model of its own."""
-    if Path(place).is_dir():
-        return Path(place) / name if (Path(place) / name).is_file() else None
+    if Path(source).is_dir():
+        path = Path(source) / name
+        return path if path.is_file() else None
     from transformers.utils import cached_file
 
     quiet = {
@@ -120,9 +130,9 @@ def _file(place: str, name: str) -> Path | None:
         for reason in ("gated_repo", "missing_entries", "connection_errors")
     }
     try:
-        if name == CONFIG and cached_file(place, "config.json", **quiet) is not None:
+        if name == CONFIG and cached_file(source, "config.json", **quiet) is not None:
             return None
-        found = cached_file(place, name, **quiet)
+        file = cached_file(source, name, **quiet)
     except (OSError, ValueError):  # no such name on the hub: whoever asks for the model itself says so
         return None
-    return Path(found) if found is not None else None
+    return None if file is None else Path(file)

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_given: ContextVar[str] = ContextVar("headwise_command", default="")
+_command: ContextVar[str] = ContextVar("headwise_command", default="")
 
 
 def given() -> str:
     """The command as it was typed; "" where headwise is called from Python."""
-    return _given.get()
+    return _command.get()
 
 
 @contextmanager
 def carrying_out(command: str) -> Iterator[None]:
     """Until it is left, results are made by `command`; "" stands for none."""
-    token = _given.set(command)
+    token = _command.set(command)
     try:
         yield
     finally:
-        _given.reset(token)
+        _command.reset(token)

@@ -13,21 +13,21 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
         return value  # pydantic's own message says what is allowed
     path = placed(value, info)
     if not os.path.exists(path):  # pathlib's own raises where a name is too long
-        near = get_close_matches(
-            path.name, os.listdir(path.parent) if os.path.isdir(path.parent) else [], n=1
-        )
-        raise ValueError(
-            f"looked for {path}, which does not exist" + (f"; there is {near[0]}" if near else "")
-        )
+        near: list[str] = []
+        if os.path.isdir(path.parent):
+            near = get_close_matches(path.name, os.listdir(path.parent), n=1)
+        raise ValueError("; there is ".join([f"looked for {path}, which does not exist", *near]))
     return str(path)
 
 
 def placed(value: str | Path, info: ValidationInfo) -> Path:
-    """A path; a relative one starts at the recipe's folder, or at the current one if `--set` gave it or there is no recipe."""
-    context = (
-        info.context or {}
-    )  # texts, not places, are known as typed: pydantic does not say which field it reads
-    base = Path() if str(value) in context.get("typed", ()) else context.get("base", Path())
+    """A path; a relative one starts at the recipe's folder, or at the current one if `--set` gave it or there
+    is no recipe."""
+    context = info.context or {}
+    base = context.get("base", Path())
+    # texts, not fields, are known as typed: pydantic does not say which field it reads
+    if str(value) in context.get("typed", ()):
+        base = Path()
     return Path(os.path.normpath(base / os.path.expanduser(value))).absolute()
 
 

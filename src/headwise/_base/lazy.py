@@ -1,4 +1,5 @@
-"""Names that are imported when first used: importing headwise costs nothing of torch, transformers or pydantic."""
+"""Names that are imported when first used: importing headwise costs nothing of torch, transformers or
+pydantic."""
 
 import ast
 import sys
@@ -14,7 +15,8 @@ T = TypeVar("T")
 def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
     """`__getattr__` and `__all__` of a room, from what its `__init__` imports `if TYPE_CHECKING`.
 
-    Names imported as themselves (`x as x`) are for users and stand in `__all__`; the others are for other rooms alone.
+    Names imported as themselves (`x as x`) are for users and stand in `__all__`; the others are for other
+    rooms alone.
 
     Args:
         package: the room's module.
@@ -61,7 +63,8 @@ def resolve(target: str | T) -> T:
 
 
 class Registry(MutableMapping[str, T]):
-    """Things of one sort by name; anyone adds to them by one assignment: `METHODS["mine"] = Mine`. Names alone import nothing.
+    """Things of one sort by name; anyone adds to them by one assignment: `METHODS["mine"] = Mine`. Names
+    alone import nothing.
 
     Args:
         sort: what they are, for messages.
@@ -74,10 +77,10 @@ class Registry(MutableMapping[str, T]):
     def __getitem__(self, name: str) -> T:
         return resolve(self._entries[name])
 
-    def __setitem__(self, name: str, thing: str | T) -> None:
+    def __setitem__(self, name: str, entry: str | T) -> None:
         if name in self._entries:
             raise HeadwiseError(f"there is a {self.sort} {name!r} already: choose another name")
-        self._entries[name] = thing
+        self._entries[name] = entry
 
     def __delitem__(self, name: str) -> None:
         del self._entries[name]

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 
 def release(much: bool = True) -> None:
-    """Gives back what Arrow and the C library keep of freed memory: after a large table they hold several times the table's size.
+    """Gives back what Arrow and the C library keep of freed memory: after a large table they hold several
+        times the table's size.
 
     Args:
         much: False where there is too little to be worth the time; then nothing is done.
@@ -16,19 +17,17 @@ def release(much: bool = True) -> None:
         return
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
-    trim = (
-        getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    )  # glibc has it, musl does not
-    if trim is not None:
-        trim(0)
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # glibc has it, musl does not
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def release_gpu() -> None:
-    """Gives back GPU memory of what is over: trainings hold on to themselves in cycles, and would stay until some later collection."""
+    """Gives back GPU memory of what is over: trainings hold on to themselves in cycles, and would stay until
+    some later collection."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         gc.collect()
-        with suppress(
-            RuntimeError
-        ):  # after an error on the device nothing can be given back, and that error is the one to show
+        # after an error on the device nothing can be given back, and that error is the one to show
+        with suppress(RuntimeError):
             torch.cuda.empty_cache()

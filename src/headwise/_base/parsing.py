@@ -1,4 +1,5 @@
-"""JSON, TOML and whole numbers from files and requests: whatever is wrong with them is one line that says where."""
+"""JSON, TOML and whole numbers from files and requests: whatever is wrong with them is one line that says
+where."""
 
 import json
 import tomllib
@@ -18,9 +19,11 @@ LONGEST = 18  # digits of a whole number
 
 @contextmanager
 def reading(path: str | Path, what: str) -> Iterator[None]:
-    """Around a library that reads a file: whatever it raises over what the file holds is one line that names the file.
+    """Around a library that reads a file: whatever it raises over what the file holds is one line that names
+        the file.
 
-    Libraries that read tables, arrays, weights and compressed text each have errors of their own, and a hostile file finds more.
+    Libraries that read tables, arrays, weights and compressed text each have errors of their own, and a
+    hostile file finds more.
     """
     try:
         yield
@@ -38,24 +41,26 @@ def parse_json(content: str | bytes, where: str, unique: bool = False) -> Any:
     Args:
         content: the text.
         where: what it is, for messages.
-        unique: whether an object may hold a name but once; otherwise the last value counts, as in all of JSON.
+        unique: whether an object may hold a name but once; otherwise the last value counts, as in all of
+            JSON.
 
     Raises:
-        HeadwiseError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too long, or a name twice.
+        HeadwiseError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too long, or a
+            name twice.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        table = dict(pairs)
+        if len(table) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             raise HeadwiseError(
                 f"{where} has the name {shown(twice)} twice in one object: rename or remove all but one"
             )
-        return found
+        return table
 
     try:
-        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
+        text = _decoded(content)
         value = json.loads(text, object_pairs_hook=once if unique else None)
     except RecursionError:
         raise _too_deep(where) from None
@@ -89,8 +94,7 @@ def parse_toml(content: str | bytes, where: str) -> dict[str, Any]:
         HeadwiseError: it is not UTF-8, not TOML, nested too deeply, or holds a number that is too long.
     """
     try:
-        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
-        value = tomllib.loads(text.replace("\r\n", "\n"))
+        value = tomllib.loads(_decoded(content).replace("\r\n", "\n"))
     except RecursionError:
         raise _too_deep(where) from None
     except ValueError as error:
@@ -100,15 +104,21 @@ def parse_toml(content: str | bytes, where: str) -> dict[str, Any]:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that decimal digits 0 to 9 write, at most 18 of them; None for anything else ("²" and "٣" are digits too)."""
+    """The number that decimal digits 0 to 9 write, at most 18 of them; None for anything else ("²" and "٣"
+    are digits too)."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST else None
 
 
 def one_line(error: BaseException) -> str:
     """What an error says, its first line, cut where it is long; its type where it says nothing."""
     text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a character
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return (first[:200] if first else type(error).__name__).rstrip(" .:")
+    lines = text.strip().splitlines() or [type(error).__name__]
+    return lines[0][:200].rstrip(" .:")
+
+
+def _decoded(content: str | bytes) -> str:
+    """Text without the mark with which some editors begin a file."""
+    return content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
 
 
 def _too_deep(where: str) -> HeadwiseError:
@@ -120,8 +130,13 @@ def _too_deep(where: str) -> HeadwiseError:
 def _check_depth(value: Any, where: str) -> None:
     level = [value]
     for _ in range(DEEPEST):
-        nested = [one for one in level if isinstance(one, dict | list)]
-        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+        inner: list[Any] = []
+        for nested in level:
+            if isinstance(nested, dict):
+                inner += nested.values()
+            elif isinstance(nested, list):
+                inner += nested
+        level = inner
         if not level:
             return
     raise _too_deep(where)

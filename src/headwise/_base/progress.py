@@ -1,4 +1,5 @@
-"""Progress of long loops: a bar with the time left on a terminal, sparse plain lines elsewhere, a report inside a study's step."""
+"""Progress of long loops: a bar with the time left on a terminal, sparse plain lines elsewhere, a report
+inside a study's step."""
 
 import logging
 import sys
@@ -14,6 +15,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -53,8 +55,9 @@ def hide_others() -> None:
 
 @contextmanager
 def reading_weights() -> Iterator[None]:
-    """Around transformers reading weights and our check of them: its table of missing and unexpected weights (LOAD REPORT) is not shown,
-    since what matters of it is an error of ours, which comes alone; its other warnings follow where there was no error."""
+    """Around transformers reading weights and our check of them: its table of missing and unexpected weights
+    (LOAD REPORT) is not shown, since what matters of it is an error of ours, which comes alone; its other
+    warnings follow where there was no error."""
     hide_others()
     logger, here = logging.getLogger("transformers.modeling_utils"), get_ident()
     held: list[logging.LogRecord] = []
@@ -68,9 +71,8 @@ def reading_weights() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        held = (
-            held if "above report" in str(error.__cause__) else []
-        )  # an error of transformers that refers to it
+        if "above report" not in str(error.__cause__):  # an error of transformers that refers to it
+            held = []
         raise
     else:
         held = [record for record in held if "LOAD REPORT" not in str(record.msg)]
@@ -90,13 +92,15 @@ def track(
 ) -> Iterator[T]:
     """Yields the items of `iterable` and shows how far the loop is.
 
-    On a terminal: a bar with the time left (nested loops stack). Otherwise: a plain line on standard error after 5 s and then
-    every 30 s, so that logs stay short. Inside a study's step: nothing is printed, the study's own view shows the bar.
+    On a terminal: a bar with the time left (nested loops stack). Otherwise: a plain line on standard error
+    after 5 s and then every 30 s, so that logs stay short. Inside a study's step: nothing is printed, the
+    study's own view shows the bar.
 
     Args:
         iterable: what to loop over.
         description: a few words in front of the bar.
-        total: number of items; None asks `len(iterable)` if it has one, and shows a count without an end otherwise.
+        total: number of items; None asks `len(iterable)` if it has one, and shows a count without an end
+            otherwise.
         quiet: show nothing at all.
         note: gives what stands behind the description, computed after each item: a throughput, a loss.
     """
@@ -114,7 +118,8 @@ def track(
 
 @contextmanager
 def reporting(report: Report) -> Iterator[None]:
-    """Within the block, `track` calls `report(description, done, total)` after every item instead of printing."""
+    """Within the block, `track` calls `report(description, done, total)` after every item instead of
+    printing."""
     token = _report.set(report)
     try:
         yield
@@ -126,14 +131,14 @@ def duration(seconds: float) -> str:
     """Seconds as people say them: 0.4 s, 42 s, 3 min 05 s, 2 h 07 min, 3 d 04 h."""
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    if seconds < 86400:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    return f"{seconds // 86400} d {seconds % 86400 // 3600:02d} h"
 
 
 def _reported(iterable: Iterable[T], description: str, total: int | None, report: Report) -> Iterator[T]:
@@ -157,14 +162,15 @@ class _Lines:
             return
         self.next = now + LINE_EVERY_S
         took = now - self.start
-        count = f"{done}/{total}" if total is not None else f"{done}"
-        left = (
-            f", {duration(took / done * (total - done))} left"
-            if done and total is not None and done < total
-            else ""
-        )
-        note = f", {self.note()}" if self.note and done else ""
-        print(f"{description}: {count} in {duration(took)}{note}{left}", file=sys.stderr, flush=True)
+        line = f"{description}: {done}"
+        if total is not None:
+            line += f"/{total}"
+        line += f" in {duration(took)}"
+        if self.note and done:
+            line += f", {self.note()}"
+        if total is not None and 0 < done < total:
+            line += f", {duration(took / done * (total - done))} left"
+        print(line, file=sys.stderr, flush=True)
 
 
 def _barred(
@@ -188,11 +194,10 @@ def _barred(
             _bars.remove_task(task)
 
 
-def bars(console: Console | None = None, left: bool = True) -> Progress:
-    """The columns every bar of headwise has; `left=False` leaves out the time left."""
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-    return Progress(
-        *columns,
-        *([TextColumn("left"), TimeRemainingColumn()] if left else []),
-        console=console or Console(stderr=True),
-    )
+def bars(console: Console | None = None, remaining: bool = True) -> Progress:
+    """The columns every bar of headwise has; `remaining=False` leaves out the time left."""
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+    columns.append(TimeElapsedColumn())
+    if remaining:
+        columns += [TextColumn("left"), TimeRemainingColumn()]
+    return Progress(*columns, console=console or Console(stderr=True))

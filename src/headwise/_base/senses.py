@@ -18,7 +18,8 @@ MEANING = (
 
 
 def importance(scores: "xr.DataArray", by: str = "magnitude") -> NDArray[np.float64]:
-    """What heads are ranked by, in the shape of their scores: sizes of signed scores (`attrs["sense"]`), other scores as they are.
+    """What heads are ranked by, in the shape of their scores: sizes of signed scores (`attrs["sense"]`),
+        other scores as they are.
 
     Args:
         scores: of any dims.
@@ -37,21 +38,22 @@ def importance(scores: "xr.DataArray", by: str = "magnitude") -> NDArray[np.floa
         return values
     if sense is None and (values < 0).any():
         raise HeadwiseError(
-            f"some scores are below 0 and do not say what that means: set scores.attrs['sense'] to {MEANING}, or rank them as they are "
-            "with by='signed'"
+            "some scores are below 0 and do not say what that means: set scores.attrs['sense'] to "
+            f"{MEANING}, or rank them as they are with by='signed'"
         )
     return np.abs(values)
 
 
 def check_ranked(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values by which heads are ranked, if there are any; single heads without one (layers of fewer heads) are NaN.
+    """Values by which heads are ranked, if there are any; single heads without one (layers of fewer heads)
+    are NaN.
 
     Raises:
         HeadwiseError: all are NaN.
     """
     if np.isnan(values).all():
         raise HeadwiseError(
-            "the scores are NaN for every head, so there is nothing to rank: compute them with a model whose losses are numbers (this one's "
-            "training may have diverged), or select a task that has scores"
+            "the scores are NaN for every head, so there is nothing to rank: compute them with a model whose "
+            "losses are numbers (this one's training may have diverged), or select a task that has scores"
         )
     return values

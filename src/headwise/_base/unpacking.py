@@ -1,7 +1,7 @@
 """Packed files that others made: read up to a limit, so that a small file cannot fill the memory.
 
-The limit is 256 MB, or 50 times the size of the file where that is more: real text and tables pack less than that.
-HEADWISE_UNPACK_LIMIT is another limit for every file: "4GB", or "none".
+The limit is 256 MB, or 50 times the size of the file where that is more: real text and tables pack less than
+that. HEADWISE_UNPACK_LIMIT is another limit for every file: "4GB", or "none".
 """
 
 import bz2
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 VARIABLE = "HEADWISE_UNPACK_LIMIT"
 LEAST, TIMES = 256_000_000, 50  # bytes that any file may unpack to, and multiples of its size
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
-OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}  # type: ignore[dict-item]
+OPENERS: dict[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 BATCH = 4096  # rows of a parquet file unpacked at once, and fewer where one text may fill
 ROOM = 16_000_000  # bytes
 
@@ -34,25 +34,26 @@ def unpack_limit(path: Path) -> float:
     Raises:
         HeadwiseError: the environment's limit is no size.
     """
-    given = os.environ.get(VARIABLE, "").strip().upper().replace(" ", "")
-    if not given:
+    size = os.environ.get(VARIABLE, "").strip().upper().replace(" ", "")
+    if not size:
         return max(LEAST, TIMES * path.stat().st_size)
-    if given == "NONE":
+    if size == "NONE":
         return float("inf")
-    number = given.rstrip("KMGTB")
+    number = size.rstrip("KMGTB")
     try:
-        return float(number) * UNITS[given[len(number) :]]
+        return float(number) * UNITS[size[len(number) :]]
     except (ValueError, KeyError):
         raise HeadwiseError(
-            f"{VARIABLE} is {given!r}; expected a size such as 4GB or 500MB, or none"
+            f"{VARIABLE} is {size!r}; expected a size such as 4GB or 500MB, or none"
         ) from None
 
 
 def too_large(path: Path, limit: float) -> HeadwiseError:
     """The error for a file that unpacks to more than its limit."""
     return HeadwiseError(
-        f"{path} has {readable(path.stat().st_size)} and unpacks to more than {readable(limit)}, which is refused so that a small file "
-        f"cannot fill the memory: if you trust it, unpack it yourself, or set {VARIABLE}, for instance to 8GB"
+        f"{path} has {readable(path.stat().st_size)} and unpacks to more than {readable(limit)}, which is "
+        "refused so that a small file cannot fill the memory: if you trust it, unpack it yourself, or set "
+        f"{VARIABLE}, for instance to 8GB"
     )
 
 
@@ -81,11 +82,14 @@ class _Bounded(io.RawIOBase):
 def open_bytes(path: Path) -> IO[bytes]:
     """Opens a file for reading; .xz, .gz and .bz2 are unpacked on the way, up to their limit."""
     opener = OPENERS.get(path.suffix.lower())
-    return open(path, "rb") if opener is None else io.BufferedReader(_Bounded(path, opener(path)), 1 << 16)
+    if opener is None:
+        return open(path, "rb")
+    return io.BufferedReader(_Bounded(path, opener(path)), 1 << 16)
 
 
 def check_zip(path: Path) -> None:
-    """Raises a HeadwiseError if a zip file (.npz too) unpacks to more than its limit; what it says of its size is held to when it is read."""
+    """Raises a HeadwiseError if a zip file (.npz too) unpacks to more than its limit; what it says of its
+    size is held to when it is read."""
     limit = unpack_limit(path)
     with zipfile.ZipFile(path) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > limit:
@@ -104,10 +108,8 @@ def read_parquet(path: Path) -> "pd.DataFrame":
             raise too_large(path, limit)
         batches, count = [], 0
         for batch in file.iter_batches(batch_size=max(1, min(BATCH, ROOM // _longest(path)))):
-            columns = (
-                column.indices if pa.types.is_dictionary(column.type) else column for column in batch.columns
-            )
-            count += sum(column.nbytes for column in columns)
+            for column in batch.columns:
+                count += (column.indices if pa.types.is_dictionary(column.type) else column).nbytes
             if count > limit:
                 raise too_large(path, limit)
             batches.append(batch)
@@ -116,7 +118,8 @@ def read_parquet(path: Path) -> "pd.DataFrame":
 
 
 def _longest(path: Path) -> int:
-    """Bytes of the longest text that the file's dictionaries hold: with a few bytes a page repeats it in a million rows."""
+    """Bytes of the longest text that the file's dictionaries hold: with a few bytes a page repeats it in a
+    million rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -44,7 +44,8 @@ class NoSpace(HeadwiseError, OSError):
 
 
 def settle(folder: Path, pattern: str = "*", since: float = 0.0) -> None:
-    """Gives the files of `folder` that match, and were written after the time `since`, the mode that the umask says.
+    """Gives the files of `folder` that match, and were written after the time `since`, the mode that the
+    umask says.
 
     safetensors writes for the owner's eyes alone, whatever the umask says.
     """
@@ -91,7 +92,8 @@ def saving(folder: str | Path) -> Iterator[None]:
 
 
 def no_space(error: BaseException, folder: Path) -> NoSpace | None:
-    """The error as `NoSpace`, if that is what it comes from; of two nested folders, the outer one is named."""
+    """The error as `NoSpace`, if that is what it comes from; of two nested folders, the outer one is
+    named."""
     if isinstance(error, NoSpace):
         return NoSpace(folder, error.reason)
     for number, reason in FULL.items():
@@ -114,9 +116,11 @@ def make_folder(folder: str | Path) -> Path:
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Gives a name beside `path` to write to, with its suffix; when the block ends well, that file becomes `path` in one rename.
+    """Gives a name beside `path` to write to, with its suffix; when the block ends well, that file becomes
+    `path` in one rename.
 
-    If the block raises, nothing of it is left, and what was at `path` stays. A device or a pipe is written to as it is.
+    If the block raises, nothing of it is left, and what was at `path` stays. A device or a pipe is written to
+    as it is.
 
     Args:
         path: where the file will be.
@@ -128,7 +132,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     if path.is_dir():
         raise HeadwiseError(f"{path} is a folder: give the name of a file")
-    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    target = path.resolve() if path.is_symlink() else path
     if target.exists() and not target.is_file():
         aside = target
     else:

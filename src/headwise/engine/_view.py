@@ -67,7 +67,7 @@ class Terminal:
     def __init__(self, run: Path) -> None:
         self._folder = run / "running"
         self._console = Console(stderr=True)
-        self._study, self._cells = bars(self._console, left=False), bars(self._console)
+        self._study, self._cells = bars(self._console, remaining=False), bars(self._console)
         self._whole = self._study.add_task("study", total=None)
         self._shown: dict[str, TaskID] = {}
         self._next = 0.0
