@@ -17,7 +17,7 @@ COMMANDS = {
     "Zl",
     "Zp",
 }  # categories of characters: control, format, half of one, ends of lines and paragraphs
-# characters of a name: a file system takes 255 bytes, and a character may need four of them with a suffix after
+# characters of a name: a file system takes 255 bytes, and a character may need four of them
 LONGEST = 100
 
 

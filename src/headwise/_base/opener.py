@@ -72,7 +72,10 @@ def open_tokenizer(name: str | Path) -> Any:
 
     source = model_place(name)
     folder, options = in_gguf(source)
-    remedy = f"save the tokenizer into {source} (tokenizer.save_pretrained({source!r})), or pass tokenizer= in Python"
+    remedy = (
+        f"save the tokenizer into {source} (tokenizer.save_pretrained({source!r})), "
+        "or pass tokenizer= in Python"
+    )
     if options:  # the file holds its own, and nothing can be saved into it
         remedy = (
             "convert the model to GGUF again with its tokenizer, or pass tokenizer= in Python: that of the "
