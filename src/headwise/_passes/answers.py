@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 MOST = 1000  # examples that are read only to judge the model, where an estimator never reads it intact
 JUDGED = ("performance", "chance", "at_chance")  # attributes by task
 LITTLE = "scores of its heads say little: was it trained for this task, and is the tokenizer its own?"
-_wanted: ContextVar[bool] = ContextVar("headwise_judging", default=True)
+_judging: ContextVar[bool] = ContextVar("headwise_judging", default=True)
 
 
 @contextmanager
 def unjudged() -> Iterator[None]:
     """Inside, scores do not say how good the model is: it was said already, or nobody asks."""
-    token = _wanted.set(False)
+    token = _judging.set(False)
     try:
         yield
     finally:
-        _wanted.reset(token)
+        _judging.reset(token)
 
 
 class Answers:
@@ -42,31 +42,30 @@ class Answers:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._parts: list[tuple[Tensor, Tensor, Tensor]] = []  # numbers of examples, predictions, losses
+        self._batches: list[tuple[Tensor, Tensor, Tensor]] = []  # numbers of examples, predictions, losses
         self._all: tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]] | None = None
 
     def keep(self, batch: Batch, output: DecoderOutput) -> None:
         """Keeps what a pass of the intact model says of the examples of a batch, each of which comes once."""
-        if _wanted.get():
+        if _judging.get():
             # kept on the device until the end: fetching each batch would make a GPU wait for every pass
-            self._parts.append((batch.index, output.prediction.detach(), output.loss.detach().float()))
+            self._batches.append((batch.index, output.prediction.detach(), output.loss.detach().float()))
 
     def fill(self, predictions: NDArray[Any], losses: NDArray[np.float32]) -> None:
         """Keeps what is known of all examples, in their order."""
         self._all = (np.arange(self.size), predictions, losses)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether every example was answered."""
-        return self._all is not None or sum(len(index) for index, _, _ in self._parts) == self.size
+        return self._all is not None or sum(len(index) for index, _, _ in self._batches) == self.size
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]:
         """Numbers of the examples that were answered, rising, with the prediction and the loss of each."""
         if self._all is not None:
             return self._all
-        index, predictions, losses = (
-            torch.cat(part).cpu().numpy() for part in zip(*self._parts, strict=True)
-        )
+        columns = zip(*self._batches, strict=True)
+        index, predictions, losses = (torch.cat(column).cpu().numpy() for column in columns)
         order = np.argsort(index)
         return index[order], predictions[order], losses[order]
 
@@ -74,11 +73,11 @@ class Answers:
 def judged(subject: "TaskSubject") -> dict[str, Any]:
     """For the attributes of a result, each by task: `performance`, every metric of the intact model on the examples that were read; `chance`,
     its metric for a guess that ignores the text; and `at_chance`, what must be said where the model is no better."""
-    if not _wanted.get():
+    if not _judging.get():
         return {}
     answers = subject.answers
-    if not answers.whole:
-        answers = _asked(subject)
+    if not answers.complete:
+        answers = _answers(subject)
     numbers, predictions, _ = answers.arrays()
     return verdict(subject, predictions, numbers)
 
@@ -87,26 +86,25 @@ def verdict(subject: "TaskSubject", predictions: NDArray[Any], numbers: NDArray[
     """The same of predictions for the examples with these numbers."""
     task, examples = subject.task, subject.encoded.examples.subset(numbers)
     gold = None if isinstance(examples.labels, list) else examples.labels
-    found = metrics.every(task.kind, predictions, gold, len(examples.classes))
+    values = metrics.every(task.kind, predictions, gold, len(examples.classes))
     chance = metrics.chance_level(task.metric, task.kind, examples.labels)
-    facts: dict[str, Any] = {"performance": {task.name: found}}
+    facts: dict[str, Any] = {"performance": {task.name: values}}
     if np.isfinite(chance):
         facts["chance"] = {task.name: chance}
     if at_chance(task.metric, task.kind, predictions, gold, chance):
-        facts["at_chance"] = {
-            task.name: chance_note(task.name, task.score(predictions, gold), chance, LITTLE)
-        }
+        note = chance_note(task.name, task.score(predictions, gold), chance, LITTLE)
+        facts["at_chance"] = {task.name: note}
     return facts
 
 
-def _asked(subject: "TaskSubject") -> Answers:
+def _answers(subject: "TaskSubject") -> Answers:
     """Answers to at most `MOST` of the examples, drawn by the seed, in passes of their own."""
     plan, size = subject.plan(), len(subject.encoded)
     if size > MOST:
-        chosen = np.zeros(size, dtype=bool)
-        chosen[np.random.default_rng(subject.seed).choice(size, MOST, replace=False)] = True
-        some = [part[chosen[part]] for part in plan.plan]
-        plan = Batches(subject.encoded, [part for part in some if len(part)], None, 0, 0.15)
+        drawn = np.zeros(size, dtype=bool)
+        drawn[np.random.default_rng(subject.seed).choice(size, MOST, replace=False)] = True
+        thinned = [numbers[drawn[numbers]] for numbers in plan.plan]
+        plan = Batches(subject.encoded, [numbers for numbers in thinned if len(numbers)], None, 0, 0.15)
     answers = Answers(min(size, MOST))
     with frozen(subject.model), torch.inference_mode():
         for batch in subject.read(plan):

@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import (
-    tree_flatten,
-    tree_leaves,
-    tree_unflatten,
-)  # as torch.func and transformers use it
+
+# as torch.func and transformers use it
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from headwise._passes.stack import Stack, find_stack, recording, skipping
 from headwise.errors import HeadwiseError
@@ -63,11 +61,11 @@ class Entrances:
         """Keeps what the blocks below the beginnings return in a pass: {block: output}."""
         return recording(self.stack, sorted({block - 1 for block in self.begins.values() if block}))
 
-    def entered(self, block: int, kept: dict[int, Any], times: int = 1) -> AbstractContextManager[None]:
+    def entered(self, block: int, outputs: dict[int, Any], times: int = 1) -> AbstractContextManager[None]:
         """Inside, passes over a batch repeated `times` times begin in `block`, with what the block below once returned."""
         if self.stack is None or block == 0:
             return nullcontext()
-        return skipping(self.stack, block, repeat(kept[block - 1], times, self.axes[block - 1]))
+        return skipping(self.stack, block, repeat(outputs[block - 1], times, self.axes[block - 1]))
 
     def open_gates(self, block: int, gates: Tensor) -> Tensor:
         """Gates (..., layers, heads) with those of layers below `block` at 1: what does not run cannot be gated."""
@@ -94,20 +92,22 @@ def find_entrances(heads: Heads, run: Run, blocks: Iterable[int] | None = None) 
     stack = find_stack(heads)
     if isinstance(stack, str):
         return Entrances(note=f"lower layers are not shared: {stack}")
-    wanted = sorted(set(range(1, len(stack.blocks)) if blocks is None else blocks) - {0})
-    if not wanted:
+    if blocks is None:
+        blocks = range(1, len(stack.blocks))
+    targets = sorted(set(blocks) - {0})
+    if not targets:
         return Entrances(stack)
     trial = _whole_passes(stack, run)
     holds = cache(lambda block: block == 0 or trial.holds(block))
-    begins = {block: next(lower for lower in range(block, -1, -1) if holds(lower)) for block in wanted}
+    begins = {}
+    for block in targets:
+        begins[block] = next(lower for lower in range(block, -1, -1) if holds(lower))
     moved = [block for block, begin in begins.items() if begin < block]
     if not moved:
         return Entrances(stack, begins, trial.axes)
-    how = (
-        f"passes for block {moved[0]} of {len(stack.blocks)} begin below it"
-        if any(begins.values())
-        else "lower layers were not shared"
-    )
+    how = "lower layers were not shared"
+    if any(begins.values()):
+        how = f"passes for block {moved[0]} of {len(stack.blocks)} begin below it"
     return Entrances(
         stack, begins, trial.axes, f"{how}: starting in the middle of this model changed its result"
     )
@@ -179,19 +179,19 @@ def row_axes(once: Any, twice: Any) -> list[int | None]:
     Raises:
         Unlike: the outputs differ otherwise.
     """
-    (ones, shape), (twos, other_shape) = tree_flatten(once), tree_flatten(twice)
-    if shape != other_shape:
+    (leaves_once, structure), (leaves_twice, structure_twice) = tree_flatten(once), tree_flatten(twice)
+    if structure != structure_twice:
         raise Unlike
-    return [_row_axis(one, two) for one, two in zip(ones, twos, strict=True)]
+    return [_row_axis(*leaves) for leaves in zip(leaves_once, leaves_twice, strict=True)]
 
 
-def _row_axis(one: Any, two: Any) -> int | None:
-    if not isinstance(one, Tensor) or not isinstance(two, Tensor):
+def _row_axis(once: Any, twice: Any) -> int | None:
+    if not isinstance(once, Tensor) or not isinstance(twice, Tensor):
         return None
-    if one.ndim != two.ndim:
+    if once.ndim != twice.ndim:
         raise Unlike
-    longer = [axis for axis in range(one.ndim) if one.shape[axis] != two.shape[axis]]
-    if len(longer) > 1 or (longer and two.shape[longer[0]] != 2 * one.shape[longer[0]]):
+    longer = [axis for axis in range(once.ndim) if once.shape[axis] != twice.shape[axis]]
+    if len(longer) > 1 or (longer and twice.shape[longer[0]] != 2 * once.shape[longer[0]]):
         raise Unlike
     return longer[0] if longer else None
 
@@ -200,17 +200,20 @@ def repeat(value: Any, times: int, axes: list[int | None]) -> Any:
     """A block's output for a batch repeated `times` times, whole batch after whole batch; `axes` as `row_axes` finds them."""
     if times == 1:
         return value
-    parts, shape = tree_flatten(value)
-    repeated = [
-        part if axis is None else part.repeat(*[times if at == axis else 1 for at in range(part.ndim)])
-        for part, axis in zip(parts, axes, strict=True)
-    ]
-    return tree_unflatten(repeated, shape)
+    leaves, structure = tree_flatten(value)
+    repeated = []
+    for leaf, axis in zip(leaves, axes, strict=True):
+        if axis is not None:
+            sizes = [1] * leaf.ndim
+            sizes[axis] = times
+            leaf = leaf.repeat(*sizes)
+        repeated.append(leaf)
+    return tree_unflatten(repeated, structure)
 
 
-def _difference(one: Any, other: Any) -> float:
+def _difference(output: Any, expected: Any) -> float:
     """The largest difference between the tensors of two outputs of a block, as a share of their norm."""
-    pairs = zip(tree_leaves(one), tree_leaves(other), strict=True)
+    pairs = zip(tree_leaves(output), tree_leaves(expected), strict=True)
     shares = [
         (a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-12)
         for a, b in pairs

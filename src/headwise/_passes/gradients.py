@@ -50,8 +50,8 @@ def _ends_gradients(module: nn.Module, weight: Tensor, model: nn.Module) -> bool
         (p.dtype for p in model.parameters() if type(p) is nn.Parameter and p.is_floating_point()),
         torch.float32,
     )
-    places = torch.linspace(-3, 3, width, dtype=torch.float32, device=weight.device)
-    x, step = (wave.to(dtype).view(1, width) for wave in ((7 * places).sin(), (5 * places).cos()))
+    angles = torch.linspace(-3, 3, width, dtype=torch.float32, device=weight.device)
+    x, step = (wave.to(dtype).view(1, width) for wave in ((7 * angles).sin(), (5 * angles).cos()))
     with torch.enable_grad():
         try:
             before = module.forward(x.requires_grad_())

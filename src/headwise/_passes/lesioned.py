@@ -90,10 +90,10 @@ def evaluate(
     """
     for head_set in sets:
         subject.heads.check(head_set)
-    place = {head_set: number for number, head_set in enumerate(dict.fromkeys(sets))}
-    if len(place) < len(sets):  # equal lesions are run once
-        once = evaluate(subject, list(place), description, way, how, reference)
-        again = [place[head_set] for head_set in sets]
+    numbers = {head_set: number for number, head_set in enumerate(dict.fromkeys(sets))}
+    if len(numbers) < len(sets):  # equal lesions are run once
+        once = evaluate(subject, list(numbers), description, way, how, reference)
+        again = [numbers[head_set] for head_set in sets]
         return Outcome(once.predictions[again], once.losses[again], once.ways)
     store = _Store(subject, len(sets))
     if how != "zero":
@@ -151,9 +151,8 @@ def make_plan(subject: TaskSubject, sets: Sequence[HeadSet], way: str = "auto") 
 def _find_entrances(subject: TaskSubject, sets: Sequence[HeadSet], plan: Plan) -> None:
     """Moves lesions whose passes may not begin in their own block to the highest below it where they may, or to whole passes."""
     highest = plan.shared[max(plan.shared)][0]
-    gates = _gates(
-        subject, [sets[highest]]
-    )  # (1, layers, heads), which change nothing below any block that is tried
+    # (1, layers, heads), which change nothing below any block that is tried
+    gates = _gates(subject, [sets[highest]])
     batch = subject.shortest()
     entrances = find_entrances(
         subject.heads,
@@ -175,7 +174,7 @@ def _removal_pays(subject: TaskSubject, head_set: HeadSet) -> bool:
         return False  # passes are quick there, and the copy is not
     if subject.model.contexts or subject.silenced:
         return False  # contexts hold on to the modules of the model as it is
-    counts = {layer: len(found) for layer, found in head_set.layers().items()}
+    counts = {layer: len(in_layer) for layer, in_layer in head_set.layers().items()}
     if any(
         counts.get(site.index, 0) == site.n_heads or site.n_groups != site.n_heads or site.n_calls > 1
         for site in heads.sites
@@ -190,9 +189,8 @@ def _removal_pays(subject: TaskSubject, head_set: HeadSet) -> bool:
 
 def _gates(subject: TaskSubject, sets: Sequence[HeadSet]) -> Tensor:
     masks = np.stack([head_set.to_mask(subject.heads.shape) for head_set in sets])
-    return subject.scored & ~torch.as_tensor(
-        masks, device=subject.device
-    )  # truth values: a silenced head need not put out a number
+    # truth values: a silenced head need not put out a number
+    return subject.scored & ~torch.as_tensor(masks, device=subject.device)
 
 
 def _run_on_the_model(
@@ -204,40 +202,39 @@ def _run_on_the_model(
     batches = subject.plan()
     budget = 0 if way == "one by one" else TOKENS_AT_ONCE.get(subject.device.type, TOKENS_AT_ONCE["cuda"])
     for number, batch in enumerate(subject.read(batches, description)):
-        chosen = batches.plan[number]
-        kept: dict[int, Any] = {}
+        examples = batches.plan[number]
+        outputs: dict[int, Any] = {}
         together = plan.gated
         if not plan.shared and budget and subject.device.type != "cpu":
-            together = [
-                *plan.intact,
-                *plan.gated,
-            ]  # with nothing to keep, the intact model is a lesion like any other
+            # with nothing to keep, the intact model is a lesion like any other
+            together = [*plan.intact, *plan.gated]
         elif plan.intact or plan.shared:
-            with plan.entrances.recording() as kept:
+            with plan.entrances.recording() as outputs:
                 output = subject.forward(batch)
             for lesion in plan.intact:
-                store.put([lesion], chosen, output)
+                store.put([lesion], examples, output)
         size = batch.inputs["input_ids"].numel()
         at_once = max(1, budget // size)
         for block, lesions in {**plan.shared, 0: together}.items():
             for start in range(0, len(lesions), at_once):
-                some = lesions[start : start + at_once]
-                wide = batch.repeated(len(some))
-                with plan.entrances.entered(block, kept, len(some)):
-                    rows = plan.entrances.open_gates(block, gates[some]).repeat_interleave(len(chosen), dim=0)
-                    store.put(some, chosen, subject.forward(wide, rows))
+                group = lesions[start : start + at_once]
+                wide = batch.repeated(len(group))
+                with plan.entrances.entered(block, outputs, len(group)):
+                    opened = plan.entrances.open_gates(block, gates[group])
+                    rows = opened.repeat_interleave(len(examples), dim=0)
+                    store.put(group, examples, subject.forward(wide, rows))
 
 
 @contextmanager
 def _smaller(subject: TaskSubject, head_set: HeadSet) -> Iterator[None]:
     """Inside, the model's encoder is a smaller one without these heads."""
-    model, whole = subject.model, subject.model.encoder
+    model, encoder = subject.model, subject.model.encoder
     with torch.inference_mode(False):  # removal finds a head's parameters by their gradients
         model.encoder = subject.heads.remove(head_set).eval()
     try:
         yield
     finally:
-        model.encoder = whole
+        model.encoder = encoder
 
 
 def _run_all(subject: TaskSubject, lesion: int, store: "_Store", gated: bool = True) -> None:
@@ -253,30 +250,30 @@ class _Store:
 
     def __init__(self, subject: TaskSubject, lesions: int) -> None:
         self.task, self.shape = subject.task.name, (lesions, len(subject.encoded))
-        self.parts: list[tuple[list[int], NDArray[np.int64], Tensor, Tensor]] = []
+        self.passes: list[tuple[list[int], NDArray[np.int64], Tensor, Tensor]] = []
 
-    def put(self, lesions: list[int], chosen: NDArray[np.int64], output: Any) -> None:
-        """Keeps one pass: its rows are whole batches of the chosen examples, one lesion after the other."""
+    def put(self, lesions: list[int], examples: NDArray[np.int64], output: Any) -> None:
+        """Keeps one pass: its rows are whole batches of these examples, one lesion after the other."""
         # kept on the device until the end: fetching each batch would make a GPU wait for every pass
-        self.parts.append((lesions, chosen, output.prediction.detach(), output.loss.detach().float()))
+        self.passes.append((lesions, examples, output.prediction.detach(), output.loss.detach().float()))
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        columns = self.parts[0][2].shape[1:]
+        columns = self.passes[0][2].shape[1:]
         # all in one transfer
         flat = (
-            torch.cat([prediction.reshape(-1, *columns) for _, _, prediction, _ in self.parts]).cpu().numpy()
+            torch.cat([prediction.reshape(-1, *columns) for _, _, prediction, _ in self.passes]).cpu().numpy()
         )
-        lost = torch.cat([loss.reshape(-1) for *_, loss in self.parts]).cpu().numpy()
+        lost = torch.cat([loss.reshape(-1) for *_, loss in self.passes]).cpu().numpy()
         predictions, losses = (
             np.empty((*self.shape, *columns), dtype=flat.dtype),
             np.empty(self.shape, dtype=np.float32),
         )
         start = 0
-        for lesions, chosen, _, _ in self.parts:
-            stop = start + len(lesions) * len(chosen)
-            place = np.ix_(np.array(lesions), chosen)
-            predictions[place] = flat[start:stop].reshape(len(lesions), len(chosen), *columns)
-            losses[place] = lost[start:stop].reshape(len(lesions), len(chosen))
+        for lesions, examples, _, _ in self.passes:
+            stop = start + len(lesions) * len(examples)
+            cells = np.ix_(np.array(lesions), examples)
+            predictions[cells] = flat[start:stop].reshape(len(lesions), len(examples), *columns)
+            losses[cells] = lost[start:stop].reshape(len(lesions), len(examples))
             start = stop
         check_answers(self.task, predictions, losses)
         return predictions, losses

@@ -29,31 +29,26 @@ class OneDNN(TorchFunctionMode):
             x, weight, bias = (*args, None)[:3]
             if _pays(x, weight, bias):
                 return _product(x, weight, bias)
-        elif (
-            func is torch.addmm and not kwargs and len(args) == 3
-        ):  # GPT-2's `Conv1D`, whose weights are stored transposed
-            bias, x, weight = args
+        elif func is torch.addmm and not kwargs and len(args) == 3:
+            bias, x, weight = args  # GPT-2's `Conv1D`, whose weights are stored transposed
             if type(weight) in PLAIN and weight.ndim == 2 and _pays(x, weight.T, bias):
                 return _product(x, weight.T, bias)
         return func(*args, **(kwargs or {}))
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return found
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
 
 
 def _pays(x: Any, weight: Any, bias: Any) -> bool:
     """Whether this is a product x (..., in) with weight (out, in) that oneDNN computes faster; bias (out,) or None."""
-    given = (x, weight) if bias is None else (x, weight, bias)
-    if any(type(t) not in PLAIN or t.dtype != torch.float32 or t.device.type != "cpu" for t in given):
+    for tensor in (x, weight) if bias is None else (x, weight, bias):
+        if type(tensor) not in PLAIN or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+            return False
+    if weight.ndim != 2 or x.ndim < 2 or x.shape[-1] != weight.shape[1]:
         return False
-    if (
-        weight.ndim != 2
-        or x.ndim < 2
-        or x.shape[-1] != weight.shape[1]
-        or not (bias is None or bias.shape == weight.shape[:1])
-    ):
+    if bias is not None and bias.shape != weight.shape[:1]:
         return False
     if x.numel() < ROWS * x.shape[-1] or x.numel() * weight.shape[0] < WORTH:
         return False
@@ -64,10 +59,9 @@ def _pays(x: Any, weight: Any, bias: Any) -> bool:
 
 def quick_products(device: torch.device) -> AbstractContextManager[Any]:
     """Inside, passes without gradients on `device` take the faster of torch's two libraries for products."""
-    wanted = (
-        device.type == "cpu" and faster() and torch.backends.mkldnn.enabled and not torch.is_grad_enabled()
-    )
-    return OneDNN() if wanted else nullcontext()
+    if device.type == "cpu" and faster() and torch.backends.mkldnn.enabled and not torch.is_grad_enabled():
+        return OneDNN()
+    return nullcontext()
 
 
 @cache

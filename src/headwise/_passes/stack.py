@@ -53,8 +53,8 @@ def find_stack(heads: Heads) -> Stack | str:
 
 
 @contextmanager
-def recording(stack: Stack | str | None, wanted: Sequence[int] | None = None) -> Iterator[dict[int, Any]]:
-    """Keeps what the blocks `wanted` (default: all) return in a pass: {block: output}; nothing where there is no stack."""
+def recording(stack: Stack | str | None, blocks: Sequence[int] | None = None) -> Iterator[dict[int, Any]]:
+    """Keeps what the blocks of these numbers (default: all) return in a pass: {block: output}; nothing where there is no stack."""
     if not isinstance(stack, Stack):
         yield {}
         return
@@ -70,7 +70,7 @@ def recording(stack: Stack | str | None, wanted: Sequence[int] | None = None) ->
     token = _recorded.set((*_recorded.get(), outputs))
     handles = [
         stack.blocks[block].register_forward_hook(keep(block))
-        for block in (range(len(stack.blocks)) if wanted is None else wanted)
+        for block in (range(len(stack.blocks)) if blocks is None else blocks)
     ]
     try:
         yield outputs
@@ -92,11 +92,9 @@ class StandIn:
         for skipped, output in reversed(_skipped.get()):
             if self.block in skipped:
                 return output
-        return (
-            self.before(*args, **kwargs)
-            if self.before
-            else type(self.block).forward(self.block, *args, **kwargs)
-        )
+        if self.before:
+            return self.before(*args, **kwargs)
+        return type(self.block).forward(self.block, *args, **kwargs)
 
 
 @contextmanager
@@ -112,9 +110,8 @@ def skipping(stack: Stack, below: int, output: Any) -> Iterator[None]:
         with _lock:
             for block in skipped:
                 if not isinstance(block.__dict__.get("forward"), StandIn):
-                    block.__dict__["forward"] = StandIn(
-                        block
-                    )  # an instance attribute hides the class's method and leaves no trace
+                    # an instance attribute hides the class's method and leaves no trace
+                    block.__dict__["forward"] = StandIn(block)
                 block.__dict__["forward"].users += 1
         yield
     finally:

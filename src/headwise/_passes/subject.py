@@ -210,12 +210,9 @@ class TaskSubject:
 
 def weights_type(model: Any) -> dict[str, str]:
     """For the settings of a result: the data type of a model's weights, where it is not float32."""
-    types = {
-        str(weight.dtype).removeprefix("torch.")
-        for weight in model.parameters()
-        if weight.is_floating_point()
-    }
-    return {"weights": ", ".join(sorted(types))} if types - {"float32"} else {}
+    dtypes = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    names = sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
+    return {"weights": ", ".join(names)} if dtypes - {torch.float32} else {}
 
 
 def computing(precision: str, device: torch.device) -> AbstractContextManager[Any]:

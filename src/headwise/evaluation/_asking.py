@@ -46,9 +46,9 @@ def answers(
     kind = KINDS[encoded.examples.kind]
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     exact = torch.float64 if model.device.type != "mps" else torch.float32
-    found = torch.zeros(len(encoded), max(len(kind.counts), 1) + 1, dtype=exact, device=model.device)
+    table = torch.zeros(len(encoded), max(len(kind.counts), 1) + 1, dtype=exact, device=model.device)
     size = batch_size or (64 if model.device.type == "cpu" else 256)
-    own = batches(encoded, size, enough=BUSY_TOKENS.get(model.device.type))[rank::world]
+    plan = batches(encoded, size, enough=BUSY_TOKENS.get(model.device.type))[rank::world]
 
     def passing() -> AbstractContextManager[Any]:
         if accelerator is not None:
@@ -56,18 +56,18 @@ def answers(
         return computing(precision, model.device) if precision else nullcontext()
 
     with twinned(model) as (twin,), torch.inference_mode():
-        for batch in track(own, description, len(own), quiet=quiet or rank > 0):
+        for batch in track(plan, description, len(plan), quiet=quiet or rank > 0):
             batch = batch.to(model.device)
             with passing():
                 output = twin(name, batch)
             rows = output.prediction.reshape(len(batch), -1)  # (batch, columns)
-            found[batch.index] = torch.cat([rows.to(exact), output.loss.reshape(-1, 1).to(exact)], dim=1)
+            table[batch.index] = torch.cat([rows.to(exact), output.loss.reshape(-1, 1).to(exact)], dim=1)
     if world > 1:
-        found = accelerator.reduce(found, "sum")  # every example was asked by one process; the others hold 0
-    table = found.cpu().numpy()
-    predictions = table[:, :-1] if kind.counts else table[:, 0]
+        table = accelerator.reduce(table, "sum")  # every example was asked by one process; the others hold 0
+    values = table.cpu().numpy()
+    predictions = values[:, :-1] if kind.counts else values[:, 0]
     if not (kind.counts or kind.numbers):
         predictions = predictions.astype(np.int64)
-    losses = table[:, -1].astype(np.float64)
+    losses = values[:, -1].astype(np.float64)
     check_answers(name, predictions, losses, encoded.examples.labelled)
     return predictions, losses

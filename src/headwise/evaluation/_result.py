@@ -1,8 +1,9 @@
 """`Evaluation`: what a model answered to each example of a task, and the metric of it with its interval."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,9 @@ class Evaluation(Described):
     ) -> "Evaluation":
         """The evaluation of `answers` (predictions and losses) to examples of a task."""
         labels = None if isinstance(examples.labels, list) else examples.labels
-        chance = (
-            metrics.chance_level(task.metric, task.kind, examples.labels)
-            if examples.labelled
-            else float("nan")
-        )
+        chance = float("nan")
+        if examples.labelled:
+            chance = metrics.chance_level(task.metric, task.kind, examples.labels)
         return cls(task, split, *answers, labels, chance, dict(settings or {}))
 
     def __len__(self) -> int:
@@ -80,8 +79,9 @@ class Evaluation(Described):
     @property
     def metrics(self) -> dict[str, float]:
         """Every metric of the task's kind, by name; none where the examples have no labels."""
-        classes = len(self.task.classes)
-        return metrics.every(self.task.kind, self.predictions, self.labels, classes) if self.labelled else {}
+        if not self.labelled:
+            return {}
+        return metrics.every(self.task.kind, self.predictions, self.labels, len(self.task.classes))
 
     @cached_property
     def at_chance(self) -> bool:
@@ -96,13 +96,15 @@ class Evaluation(Described):
         from headwise.lesions import metric_draws, resample_counts
 
         draws = self.settings.get("bootstrap", 0) if self.labelled else 0
-        rng, found = np.random.default_rng(self.settings.get("seed", 0)), np.empty(draws)
+        rng = np.random.default_rng(self.settings.get("seed", 0))
+        values = np.empty(draws)
         for start in range(0, draws, BLOCK):
             counts = resample_counts(len(self), min(BLOCK, draws - start), rng)
-            found[start : start + len(counts)] = metric_draws(
+            of_block = metric_draws(
                 self.task.metric, self.task.kind, self.predictions[None], self.labels, counts
-            )[:, 0]
-        return found
+            )
+            values[start : start + len(counts)] = of_block[:, 0]
+        return values
 
     @cached_property
     def interval(self) -> tuple[float, float]:
@@ -116,11 +118,9 @@ class Evaluation(Described):
         low, high = interval(
             self._draws, self.level, examples=len(self), value=self.score, differing=self._wrong
         )
-        if metrics.METRICS[self.task.metric].share:
-            low, high = (
-                np.maximum(low, metrics.METRICS[self.task.metric].lowest),
-                np.minimum(high, 1.0),
-            )  # NaN stays NaN
+        metric = METRICS[self.task.metric]
+        if metric.share:  # NaN stays NaN
+            low, high = np.maximum(low, metric.lowest), np.minimum(high, 1.0)
         return float(low), float(high)
 
     @property
@@ -175,22 +175,19 @@ class Evaluation(Described):
         """One row: task, split, metric, score with the ends of its interval, chance, whether it is at chance, examples, and why there is
         no interval. Shares from 0 to 1."""
         low, high = self.interval
-        facts = {
+        row = {
             "task": self.task.name,
             "split": self.split,
             "metric": str(self.task.metric),
             "score": self.score,
-        }
-        facts |= {
             "low": low,
             "high": high,
             "chance": self.chance,
             "at_chance": self.at_chance,
             "examples": len(self),
+            "note": f"no interval: {self.no_interval}" if self.no_interval else "",
         }
-        return pd.DataFrame(
-            [{**facts, "note": f"no interval: {self.no_interval}" if self.no_interval else ""}]
-        )
+        return pd.DataFrame([row])
 
     def section(self) -> Section:
         """What is said of this evaluation."""
@@ -199,114 +196,126 @@ class Evaluation(Described):
     @property
     def finding(self) -> str:
         """The score with its interval, beside that of a guess, in one sentence."""
-        unit = METRICS[self.task.metric].share
-        score, low, high, guess = (
-            f"{100 * x:.1f}" if unit else f"{x:.4g}" for x in (self.score, *self.interval, self.chance)
-        )
-        span = (
-            f"no interval, since {self.no_interval}"
-            if self.no_interval
-            else f"{100 * self.level:g} % interval {low} to {high}"
-        )
-        beside = f"; a guess that ignores the text: {guess}{' %' * unit}" if np.isfinite(self.chance) else ""
-        name = metrics.metric_label(self.task.metric)
-        return f"{self.task.name}, {self.split}, {len(self)} examples: {name} {score}{' %' * unit} ({span}){beside}."
+        share = METRICS[self.task.metric].share
+        numbers = (self.score, *self.interval, self.chance)
+        score, low, high, guess = (f"{100 * x:.1f}" if share else f"{x:.4g}" for x in numbers)
+        percent = " %" if share else ""
+        span = f"{100 * self.level:g} % interval {low} to {high}"
+        if self.no_interval:
+            span = f"no interval, since {self.no_interval}"
+        beside = ""
+        if np.isfinite(self.chance):
+            beside = f"; a guess that ignores the text: {guess}{percent}"
+        examples = f"{self.task.name}, {self.split}, {len(self)} examples"
+        metric = metrics.metric_label(self.task.metric)
+        return f"{examples}: {metric} {score}{percent} ({span}){beside}."
 
-    def save(self, folder: str | Path, **noted: Any) -> Path:
+    def save(self, folder: str | Path, **deciding: Any) -> Path:
         """Writes every prediction and the summary; `headwise.load(folder)` opens it. The folder appears whole.
 
         Raises:
             HeadwiseError: the folder exists already.
         """
-        return _save([self], folder, together=False, **noted)
+        return _save([self], folder, together=False, **deciding)
 
 
 class Evaluations(Described, Mapping[str, Evaluation]):
     """A model on several tasks, by name."""
 
-    def __init__(self, found: Mapping[str, Evaluation]) -> None:
-        self._found = dict(found)
+    def __init__(self, by_task: Mapping[str, Evaluation]) -> None:
+        self._by_task = dict(by_task)
 
     def __getitem__(self, name: str) -> Evaluation:
-        return self._found[name]
+        return self._by_task[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._by_task)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._by_task)
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know, of all tasks."""
-        return [note for one in self.values() for note in one.notes]
+        return _notes(self.values())
 
     def table(self) -> pd.DataFrame:
         """One row per task and example, see `Evaluation.table`."""
-        return pd.concat([one.table() for one in self.values()], ignore_index=True)
+        return pd.concat([evaluation.table() for evaluation in self.values()], ignore_index=True)
 
     def summary(self) -> pd.DataFrame:
         """One row per task, see `Evaluation.summary`."""
-        return pd.concat([one.summary() for one in self.values()], ignore_index=True)
+        return pd.concat([evaluation.summary() for evaluation in self.values()], ignore_index=True)
 
     def section(self) -> Section:
         """What is said of these evaluations."""
         return _section(list(self.values()))
 
-    def save(self, folder: str | Path, **noted: Any) -> Path:
+    def save(self, folder: str | Path, **deciding: Any) -> Path:
         """As `Evaluation.save`."""
-        return _save(list(self.values()), folder, together=True, **noted)
+        return _save(list(self.values()), folder, together=True, **deciding)
 
 
-def _section(found: list[Evaluation]) -> Section:
-    table = pd.concat([one.summary() for one in found], ignore_index=True)
+def _section(evaluations: list[Evaluation]) -> Section:
+    table = pd.concat([evaluation.summary() for evaluation in evaluations], ignore_index=True)
     return Section(
         title="Evaluation",
-        findings=[one.finding for one in found],
+        findings=[evaluation.finding for evaluation in evaluations],
         blocks=[Table("evaluation", "Scores", table, "Shares from 0 to 1, where the metric is one.")],
         methods=f"{EXPLAINED}.",
-        settings={one.task.name: one.settings for one in found},
-        notes=[note for one in found for note in one.notes],
+        settings={evaluation.task.name: evaluation.settings for evaluation in evaluations},
+        notes=_notes(evaluations),
     )
 
 
-def _save(found: list[Evaluation], folder: str | Path, **noted: Any) -> Path:
+def _notes(evaluations: Iterable[Evaluation]) -> list[str]:
+    return list(chain.from_iterable(evaluation.notes for evaluation in evaluations))
+
+
+def _save(evaluations: list[Evaluation], folder: str | Path, **deciding: Any) -> Path:
     facts = [
         {
-            **SavedTask.of(one.task).to_json(),
-            "split": one.split,
-            "chance": _json(one.chance),
-            "settings": one.settings,
+            **SavedTask.of(evaluation.task).to_json(),
+            "split": evaluation.split,
+            "chance": _json(evaluation.chance),
+            "settings": evaluation.settings,
         }
-        for one in found
+        for evaluation in evaluations
     ]
-    with manifest.new_folder(folder, KIND, tasks=facts, **noted) as aside:
-        pd.concat([one.table() for one in found], ignore_index=True).to_parquet(
-            aside / PREDICTIONS, index=False
-        )
-        pd.concat([one.summary() for one in found], ignore_index=True).to_csv(aside / SUMMARY, index=False)
+    examples = pd.concat([evaluation.table() for evaluation in evaluations], ignore_index=True)
+    summary = pd.concat([evaluation.summary() for evaluation in evaluations], ignore_index=True)
+    with manifest.new_folder(folder, KIND, tasks=facts, **deciding) as aside:
+        examples.to_parquet(aside / PREDICTIONS, index=False)
+        summary.to_csv(aside / SUMMARY, index=False)
     return Path(folder)
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Evaluation | Evaluations:
     """Opens what `save` wrote; `headwise.load` calls this."""
     table = pd.read_parquet(folder / PREDICTIONS)
-    found = [_loaded(table[table["task"] == facts["name"]], facts) for facts in record["tasks"]]
-    return Evaluations({one.task.name: one for one in found}) if record["together"] else found[0]
+    by_task = {
+        facts["name"]: _loaded(table[table["task"] == facts["name"]], facts) for facts in record["tasks"]
+    }
+    return Evaluations(by_task) if record["together"] else next(iter(by_task.values()))
 
 
 def _loaded(rows: pd.DataFrame, facts: Mapping[str, Any]) -> Evaluation:
     kind = KINDS[facts["kind"]]
-    columns = [name for name in kind.counts if name in rows and rows[name].notna().all()]
-    whole = np.float64 if kind.numbers else np.int64
-    predictions = rows[columns].to_numpy() if columns else rows["prediction"].to_numpy().astype(whole)
-    labels = None if columns else rows["label"].to_numpy().astype(whole)
+    counts = [name for name in kind.counts if name in rows and rows[name].notna().all()]
+    labels = None
+    predictions: NDArray[Any]
+    if counts:
+        predictions = rows[counts].to_numpy()
+    else:
+        number_type = np.float64 if kind.numbers else np.int64
+        predictions = rows["prediction"].to_numpy().astype(number_type)
+        labels = rows["label"].to_numpy().astype(number_type)
     chance = float("nan" if facts["chance"] is None else facts["chance"])
-    task = SavedTask.from_json(facts)
-    return Evaluation(
-        task, facts["split"], predictions, rows["loss"].to_numpy(), labels, chance, dict(facts["settings"])
-    )
+    task, losses = SavedTask.from_json(facts), rows["loss"].to_numpy()
+    return Evaluation(task, facts["split"], predictions, losses, labels, chance, dict(facts["settings"]))
 
 
 def _json(value: float) -> float | str | None:
-    return None if np.isnan(value) else "inf" if np.isinf(value) else value
+    if np.isnan(value):
+        return None
+    return "inf" if np.isinf(value) else value

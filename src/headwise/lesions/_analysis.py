@@ -83,15 +83,11 @@ class Analysis:
 
     def pair_bounds(self) -> dict[tuple[int, int], Bounds]:
         """Bootstrap interval of D of each pair, or why there is none."""
-        return {
-            (a, b): self._bounds(
-                float(d.overall(_pair(self.rp, a, b))),
-                d.overall(_pair(self.draws, a, b)),
-                [a, b],
-                self._apart([a, b], [a, b]),
-            )
-            for a, b in combinations(range(len(self.tasks)), 2)
-        }
+        bounds = {}
+        for a, b in combinations(range(len(self.tasks)), 2):
+            value, draws = float(d.overall(_pair(self.rp, a, b))), d.overall(_pair(self.draws, a, b))
+            bounds[a, b] = self._bounds(value, draws, [a, b], self._apart([a, b], [a, b]))
+        return bounds
 
     def rp_bounds(self, lesions: Sequence[int], task: int) -> Bounds:
         """Bootstrap interval of a task's mean relative performance under some lesions, or why there is none."""
@@ -102,12 +98,11 @@ class Analysis:
 
     def _apart(self, lesions: Sequence[int], tasks: Sequence[int]) -> float:
         """On how many examples the answers under a task's own lesion differ from those under another one, on average; all tasks together."""
-        return float(
-            sum(
-                np.mean([self.differing[1 + task, 1 + lesion, task] for lesion in lesions if lesion != task])
-                for task in tasks
-            )
-        )
+        total = 0.0
+        for task in tasks:
+            rows = [1 + lesion for lesion in lesions if lesion != task]
+            total += float(np.mean(self.differing[1 + task, rows, task]))
+        return total
 
     def _bounds(self, value: float, draws: Array, tasks: Sequence[int], apart: float) -> Bounds:
         """The interval of a figure of some tasks, whose lesions differ on `apart` examples."""
@@ -126,11 +121,9 @@ class Analysis:
     def uncorrected(self, tasks: Sequence[int]) -> str:
         """Why scores of some tasks cannot be corrected for chance; empty where they can."""
         weak = [self.tasks[task] for task in tasks if not self.intact[task] > self.chance[task]]
-        return (
-            f"{' and '.join(weak)} {'are' if len(weak) > 1 else 'is'} not above chance when intact"
-            if weak
-            else ""
-        )
+        if not weak:
+            return ""
+        return f"{' and '.join(weak)} {'are' if len(weak) > 1 else 'is'} not above chance when intact"
 
     def pairs(self) -> pd.DataFrame:
         """One row per pair of tasks: D_A, D_B, D with its interval (fractions), the verdict, and why anything is missing."""
@@ -156,7 +149,7 @@ class Analysis:
 
 def missing(why: Mapping[str, str]) -> str:
     """What a row of a table lacks, each with the reason: "no interval: ...; no p: ..."."""
-    return "; ".join(f"no {what}: {reason}" for what, reason in why.items() if reason)
+    return "; ".join(f"no {column}: {reason}" for column, reason in why.items() if reason)
 
 
 def _pair(matrix: Array, a: int, b: int) -> Array:
@@ -167,7 +160,7 @@ def _pair(matrix: Array, a: int, b: int) -> Array:
 def analyse(
     lesions: Lesions,
     tasks: Sequence[str],
-    own: Sequence[str],
+    lesion_names: Sequence[str],
     *,
     bootstrap: int = 1000,
     level: float = 0.95,
@@ -176,24 +169,23 @@ def analyse(
     """Relative performance, D and bootstrap draws.
 
     Args:
-        lesions: with every task of `tasks` and every lesion of `own`.
+        lesions: with every task of `tasks` and every lesion of `lesion_names`.
         tasks: the tasks compared.
-        own: for each, the name of the lesion of its own heads.
+        lesion_names: for each, the name of the lesion of its own heads.
         bootstrap: resamples of the examples; the same for all lesions of a task, with the metric recomputed and head sets fixed.
         level: of the intervals.
         seed: of the resamples.
     """
     table = lesions.performance
     intact = table.loc[INTACT, list(tasks)].to_numpy(dtype=float)  # (tasks,)
-    performance = table.loc[list(own), list(tasks)].to_numpy(dtype=float)  # (lesions, tasks)
+    performance = table.loc[list(lesion_names), list(tasks)].to_numpy(dtype=float)  # (lesions, tasks)
     chance = np.array([lesions.tasks[name].chance for name in tasks])
     examples = np.array([lesions.tasks[name].losses.shape[1] for name in tasks])
-    resampled = performance_draws(
-        lesions, tasks, [INTACT, *own], bootstrap, seed
-    )  # (bootstrap, 1 + lesions, tasks)
+    # (bootstrap, 1 + lesions, tasks)
+    resampled = performance_draws(lesions, tasks, [INTACT, *lesion_names], bootstrap, seed)
     resampled[..., examples < MIN_EXAMPLES] = np.nan
-    rows = [list(lesions.sets).index(name) for name in own]
-    differing = [lesions.tasks[name].differing([list(lesions.sets).index(INTACT), *rows]) for name in tasks]
+    rows = [list(lesions.sets).index(name) for name in (INTACT, *lesion_names)]
+    differing = [lesions.tasks[name].differing(rows) for name in tasks]
     return Analysis(
         tasks=tuple(tasks),
         intact=intact,
@@ -220,8 +212,7 @@ def performance_draws(
         rng = np.random.default_rng([seed, column])
         for start in range(0, draws, BLOCK):
             counts = resample_counts(outcome.losses.shape[1], min(BLOCK, draws - start), rng)
-            some = metric_draws(
+            values[start : start + len(counts), :, column] = metric_draws(
                 outcome.metric, outcome.kind, outcome.predictions[rows], outcome.labels, counts
             )
-            values[start : start + len(counts), :, column] = some
     return values

@@ -4,7 +4,7 @@ Throughout, a performance matrix has lesions as rows and tasks as columns: `perf
 top heads of task j are silenced. Leading axes (bootstrap draws, seeds, permutations) are carried along.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Literal
 
 import numpy as np
@@ -73,8 +73,8 @@ def pairwise(rp: ArrayLike) -> Array:
         (..., A, B); NaN on the diagonal.
     """
     matrix = _square(rp)
-    own = np.diagonal(matrix, axis1=-2, axis2=-1)  # (..., tasks)
-    d = np.swapaxes(matrix, -1, -2) - own[..., :, None]  # (..., A, B)
+    under_own = np.diagonal(matrix, axis1=-2, axis2=-1)  # (..., tasks)
+    d = np.swapaxes(matrix, -1, -2) - under_own[..., :, None]  # (..., A, B)
     n = d.shape[-1]
     d[..., np.arange(n), np.arange(n)] = np.nan
     return d
@@ -91,8 +91,8 @@ def per_task(rp: ArrayLike) -> Array:
     """
     matrix = _square(rp)
     n = matrix.shape[-1]
-    own = np.diagonal(matrix, axis1=-2, axis2=-1)  # (..., tasks)
-    return np.asarray((matrix.sum(axis=-2) - own) / (n - 1) - own)
+    under_own = np.diagonal(matrix, axis1=-2, axis2=-1)  # (..., tasks)
+    return np.asarray((matrix.sum(axis=-2) - under_own) / (n - 1) - under_own)
 
 
 def overall(rp: ArrayLike) -> Array:
@@ -118,12 +118,13 @@ def verdict(d_a: float, d_b: float, threshold: float = THRESHOLD) -> Verdict:
 def overlap_matrix(sets: Mapping[str, HeadSet]) -> pd.DataFrame:
     """|A∩B| ÷ n in percent (Table 11), tasks by tasks; n is the size of A's set (columns), equal for all under one fraction."""
     names = list(sets)
-    values = [[_percent(len(sets[a] & sets[b]), len(sets[a])) for a in names] for b in names]
-    return pd.DataFrame(values, index=pd.Index(names, name="B"), columns=pd.Index(names, name="A"))
+    columns = {a: [_percent(sets[a] & sets[b], sets[a]) for b in names] for a in names}
+    table = pd.DataFrame(columns, index=pd.Index(names, name="B"), columns=names)
+    return table.rename_axis(columns="A")
 
 
-def _percent(part: int, whole: int) -> float:
-    return 100 * part / whole if whole else float("nan")
+def _percent(shared: Set[tuple[int, int]], heads: HeadSet) -> float:
+    return 100 * len(shared) / len(heads) if heads else float("nan")
 
 
 def heads_per_layer(sets: Mapping[str, HeadSet], layers: int) -> pd.DataFrame:
@@ -131,9 +132,9 @@ def heads_per_layer(sets: Mapping[str, HeadSet], layers: int) -> pd.DataFrame:
 
     σ is the standard deviation between tasks, with n and not n − 1 below, as the tasks are all there are.
     """
-    counts = {
-        name: np.bincount([layer for layer, _ in chosen], minlength=layers) for name, chosen in sets.items()
-    }
+    counts = {}
+    for name, heads in sets.items():
+        counts[name] = np.bincount([layer for layer, _ in heads], minlength=layers)
     table = pd.DataFrame(counts, index=pd.RangeIndex(layers, name="layer"))
     values = table.to_numpy(dtype=float)  # (layers, tasks)
     return table.assign(mean=values.mean(axis=1), sigma=values.std(axis=1))

@@ -60,9 +60,11 @@ class TaskOutcome:
         if self.metric == "accuracy" and self.labels is not None:
             answers = answers == self.labels
         counts = np.zeros((len(rows), len(rows)), dtype=np.int64)
-        for one, two in combinations(range(len(rows)), 2):
-            unlike = answers[one] != answers[two]  # (examples,), or (examples, columns) of counts
-            counts[one, two] = counts[two, one] = (unlike.any(-1) if unlike.ndim > 1 else unlike).sum()
+        for a, b in combinations(range(len(rows)), 2):
+            unlike = answers[a] != answers[b]  # (examples,), or (examples, columns) of counts
+            if unlike.ndim > 1:
+                unlike = unlike.any(-1)
+            counts[a, b] = counts[b, a] = unlike.sum()
         return counts
 
     @cached_property
@@ -120,18 +122,16 @@ class Lesions(Described):
         values = {name: outcome.values for name, outcome in self.tasks.items()}
         return pd.DataFrame(values, index=pd.Index(list(self.sets), name="lesion"))
 
-    def joined(self, other: "Lesions") -> "Lesions":
+    def joined(self, further: "Lesions") -> "Lesions":
         """These lesions and further ones of the same tasks and examples; the intact model is kept once."""
-        more = [i for i, name in enumerate(other.sets) if name not in self.sets]
+        new = [row for row, name in enumerate(further.sets) if name not in self.sets]
         tasks = {}
-        for name, mine in self.tasks.items():
-            theirs = other.tasks[name]
-            predictions = np.concatenate([mine.predictions, theirs.predictions[more]])
-            losses = np.concatenate([mine.losses, theirs.losses[more]])
-            tasks[name] = replace(mine, predictions=predictions, losses=losses)
-        return Lesions(
-            {**self.sets, **{k: v for k, v in other.sets.items() if k not in self.sets}}, tasks, self.settings
-        )
+        for name, outcome in self.tasks.items():
+            predictions = np.concatenate([outcome.predictions, further.tasks[name].predictions[new]])
+            losses = np.concatenate([outcome.losses, further.tasks[name].losses[new]])
+            tasks[name] = replace(outcome, predictions=predictions, losses=losses)
+        new_sets = {name: heads for name, heads in further.sets.items() if name not in self.sets}
+        return Lesions(self.sets | new_sets, tasks, self.settings)
 
     def table(self) -> pd.DataFrame:
         """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
@@ -139,25 +139,25 @@ class Lesions(Described):
         The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right, tokens, nll, bytes) otherwise.
         """
         names = list(self.sets)
-        parts = []
+        tables = []
         for task, outcome in self.tasks.items():
             lesions, examples = outcome.losses.shape
-            part: dict[str, Any] = {
+            columns: dict[str, Any] = {
                 "lesion": pd.Categorical(np.repeat(names, examples), categories=names),
                 "task": pd.Categorical([task] * (lesions * examples), categories=list(self.tasks)),
                 "example": np.tile(np.arange(examples), lesions),
             }
             if outcome.predictions.ndim == 2:
-                part["prediction"] = outcome.predictions.reshape(-1).astype(float)
-                part["label"] = np.tile(np.asarray(outcome.labels, dtype=float), lesions)
+                columns["prediction"] = outcome.predictions.reshape(-1).astype(float)
+                columns["label"] = np.tile(np.asarray(outcome.labels, dtype=float), lesions)
             else:
-                for number, column in enumerate(KINDS[outcome.kind].counts[: outcome.predictions.shape[2]]):
-                    part[column] = outcome.predictions[..., number].reshape(-1).astype(float)
-            part["loss"] = outcome.losses.reshape(-1)
-            part["metric"] = pd.Categorical([outcome.metric] * (lesions * examples))
-            part["value"] = np.repeat(outcome.values, examples)
-            parts.append(pd.DataFrame(part))
-        return pd.concat(parts, ignore_index=True)
+                for number, count in enumerate(KINDS[outcome.kind].counts[: outcome.predictions.shape[2]]):
+                    columns[count] = outcome.predictions[..., number].reshape(-1).astype(float)
+            columns["loss"] = outcome.losses.reshape(-1)
+            columns["metric"] = pd.Categorical([outcome.metric] * (lesions * examples))
+            columns["value"] = np.repeat(outcome.values, examples)
+            tables.append(pd.DataFrame(columns))
+        return pd.concat(tables, ignore_index=True)
 
 
 @operation(Lesion, "head_sets")

@@ -46,20 +46,18 @@ def interval(
             moved away from the value as if `FLOOR` more of them had been, by √(1 + 3 ÷ differing).
     """
     values = np.asarray(draws, dtype=float)
-    rest = tuple(size for place, size in enumerate(values.shape) if place != axis % values.ndim)
     if values.shape[axis] < least_resamples(level) or (examples is not None and examples < MIN_EXAMPLES):
-        return np.full(rest, np.nan), np.full(rest, np.nan)
+        undefined = np.full(tuple(np.delete(values.shape, axis).tolist()), np.nan)
+        return undefined, undefined.copy()
     tail = (1 - level) / 2
     if examples is not None:
-        tail = float(
-            scipy.stats.norm.cdf(scipy.stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1)))
-        )
-    low, high = np.quantile(
-        values, [tail, 1 - tail], axis=axis, method="weibull"
-    )  # of R draws, the k-th lies at k ÷ (R + 1)
+        ends = scipy.stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1))
+        tail = float(scipy.stats.norm.cdf(ends))
+    # of R draws, the k-th lies at k ÷ (R + 1)
+    low, high = np.quantile(values, [tail, 1 - tail], axis=axis, method="weibull")
     if value is not None and differing is not None:
-        centre, some = np.asarray(value, dtype=float), np.asarray(differing, dtype=float)
-        scale = np.sqrt(1 + FLOOR / np.where(some > 0, some, np.inf))
+        centre, differ = np.asarray(value, dtype=float), np.asarray(differing, dtype=float)
+        scale = np.sqrt(1 + FLOOR / np.where(differ > 0, differ, np.inf))
         low, high = centre - (centre - low) * scale, centre + (high - centre) * scale
     none = constant(values, axis)
     return np.where(none, np.nan, low), np.where(none, np.nan, high)
@@ -82,14 +80,14 @@ def mean_interval(
         strata: the examples of each, and the weight of its mean; default: all, 1.
     """
     every = np.asarray(values, dtype=float)
-    parts = strata or [(np.arange(every.shape[-1]), 1.0)]
+    weighted = strata or [(np.arange(every.shape[-1]), 1.0)]
     mean, square = np.zeros(every.shape[:-1]), np.zeros(every.shape[:-1])
     drawn, squares = np.zeros((len(counts), *mean.shape)), np.zeros((len(counts), *mean.shape))
-    for rows, weight in parts:
+    for rows, weight in weighted:
         x, often, n = every[..., rows], counts[:, rows], len(rows)
         apart = (x - x.mean(-1, keepdims=True)) * weight
-        other = (np.abs(x) > 0).sum(-1)
-        added = FLOOR * weight**2 * (x**2).sum(-1) / np.maximum(other, 1)
+        nonzero = (np.abs(x) > 0).sum(-1)
+        added = FLOOR * weight**2 * (x**2).sum(-1) / np.maximum(nonzero, 1)
         mean += weight * x.mean(-1)
         square += ((apart**2).sum(-1) + added) / n**2
         moved = np.moveaxis(apart, -1, 0).reshape(n, -1)  # (examples, ...)
@@ -99,19 +97,17 @@ def mean_interval(
     low, high = interval(
         mean + drawn,
         level,
-        examples=min(len(rows) for rows, _ in parts),
+        examples=min(len(rows) for rows, _ in weighted),
         value=mean,
-        differing=sum((np.abs(every[..., rows]) > 0).sum(-1) for rows, _ in parts),
+        differing=sum((np.abs(every[..., rows]) > 0).sum(-1) for rows, _ in weighted),
     )
     tail = (1 - level) / 2
     if len(counts) >= least_resamples(level):
         t = np.divide(drawn, np.sqrt(np.maximum(squares, 0)), out=np.zeros_like(drawn), where=squares > 0)
         below, above = np.quantile(t, [tail, 1 - tail], axis=0, method="weibull")
         error = np.sqrt(square)
-        low, high = (
-            np.minimum(low, mean - above * error),
-            np.maximum(high, mean - below * error),
-        )  # NaN stays NaN
+        # NaN stays NaN
+        low, high = np.minimum(low, mean - above * error), np.maximum(high, mean - below * error)
     return low, high
 
 

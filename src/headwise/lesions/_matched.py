@@ -30,20 +30,19 @@ def matched_masks(sets: Bools, scores: ArrayLike, task: int, draws: int, seed: i
     """
     rng = np.random.default_rng(seed)
     values = np.asarray(scores, dtype=float)
-    others = np.delete(np.arange(len(sets)), task)
-    donors, shares = rng.choice(others, size=draws), rng.random(draws)
-    ranks = (
-        np.argsort(np.argsort(-values, axis=-1, kind="stable"), axis=-1) / values.shape[-1]
-    )  # below 1; NaN sorts last
+    other_tasks = np.delete(np.arange(len(sets)), task)
+    donors, shares = rng.choice(other_tasks, size=draws), rng.random(draws)
+    # below 1; NaN sorts last
+    ranks = np.argsort(np.argsort(-values, axis=-1, kind="stable"), axis=-1) / values.shape[-1]
     ranked, chance = rng.random((2, draws, *values.shape[1:]))
     order = np.where(ranked < shares[:, None, None], ranks[donors], 1 + chance)  # (draws, layers, heads)
-    order = order + 2 * (sets[task] & ~sets[others].any(0))
+    order = order + 2 * (sets[task] & ~sets[other_tasks].any(0))
     order = np.where(np.isnan(values).all(0), np.inf, order)
-    places = np.argsort(np.argsort(order, axis=-1, kind="stable"), axis=-1)
-    return np.asarray(places < sets[task].sum(-1)[:, None])
+    turns = np.argsort(np.argsort(order, axis=-1, kind="stable"), axis=-1)
+    return np.asarray(turns < sets[task].sum(-1)[:, None])
 
 
-def matched_test(own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD:
+def matched_test(under_own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD:
     """The test of one task: does its set harm it more than sets do that harm the other tasks at least as much as its set does?
 
     H0: what a set of heads does to this task goes by how much it does to the others and by the layers it lies in, whoever chose it. Sets
@@ -52,7 +51,7 @@ def matched_test(own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD:
     with harm to the others, so that sets that harm these more make p too large rather than too small.
 
     Args:
-        own: (tasks,), relative performance of every task under the task's own lesion.
+        under_own: (tasks,), relative performance of every task under the task's own lesion.
         matched: (draws, tasks), under sets of `matched_masks`.
         task: which task's set it is.
 
@@ -60,12 +59,12 @@ def matched_test(own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD:
         d: the mean relative performance of the task under the matched sets minus that under its own; null: the same for each of the matched
         sets in its place.
     """
-    mine, drawn = np.asarray(own, dtype=float), np.asarray(matched, dtype=float)
+    mine, drawn = np.asarray(under_own, dtype=float), np.asarray(matched, dtype=float)
     nothing = np.array([])
     if np.isnan(mine).any() or np.isnan(drawn).any():
         return TestOfD(float("nan"), float("nan"), nothing, note="relative performance is undefined")
-    others = np.delete(np.arange(len(mine)), task)
-    as_harmful = drawn[:, others].mean(1) <= mine[others].mean() + 1e-12
+    other_tasks = np.delete(np.arange(len(mine)), task)
+    as_harmful = drawn[:, other_tasks].mean(1) <= mine[other_tasks].mean() + 1e-12
     values = drawn[as_harmful, task]
     d = float(values.mean() - mine[task]) if len(values) else float("nan")
     if len(values) < LEAST_SETS:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def notes(result: "Dissociation") -> list[str]:
     """What a reader must know before trusting the figures."""
     a = result.analysis
-    found = guesses(result)
+    sentences = guesses(result)
     for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
         if intact <= 0:
-            found.append(
+            sentences.append(
                 f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful"
             )
         elif (
@@ -28,43 +28,45 @@ def notes(result: "Dissociation") -> list[str]:
             and not result.lesions.tasks[name].at_chance
             and (a.performance[:, a.tasks.index(name)] <= chance + 1e-12).all()
         ):
-            found.append(
+            sentences.append(
                 f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction"
             )
     few = a.examples < MIN_EXAMPLES
     if len(a.draws):
         for name, examples in zip(np.array(a.tasks)[few], a.examples[few], strict=True):
-            found.append(
+            sentences.append(
                 f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D"
             )
-        for (one, other), bounds in a.pair_bounds().items():
-            if bounds.why and not few[[one, other]].any() and not np.isnan(a.rp[:, [one, other]]).any():
-                found.append(f"{a.tasks[one]} and {a.tasks[other]}: no interval of D, since {bounds.why}")
+        for (first, second), bounds in a.pair_bounds().items():
+            columns = [first, second]
+            if bounds.why and not few[columns].any() and not np.isnan(a.rp[:, columns]).any():
+                names = f"{a.tasks[first]} and {a.tasks[second]}"
+                sentences.append(f"{names}: no interval of D, since {bounds.why}")
     if result.permutation.note and not np.isnan(result.d):
-        found.append(f"no permutation test of D: {result.permutation.note}")
+        sentences.append(f"no permutation test of D: {result.permutation.note}")
     for pair, test in result.tests.items():
         if test.note:
-            found.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
+            sentences.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
     for name, test in result.matched.items():
         if test.note:
-            found.append(f"{name}: no test of whether its heads are its own, since {test.note}")
+            sentences.append(f"{name}: no test of whether its heads are its own, since {test.note}")
     ways = {outcome.ways["note"] for outcome in result.lesions.tasks.values() if "note" in outcome.ways}
-    return [*found, *sorted(ways)]
+    return [*sentences, *sorted(ways)]
 
 
 def guesses(result: "Dissociation") -> list[str]:
     """A sentence for each task at which the intact model is no better than a guess, on what lesions or else on what scores were read."""
     a = result.analysis
-    found = []
+    sentences = []
     for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
         if intact <= 0:
             continue
         if result.lesions.tasks[name].at_chance:
             beyond = "" if intact > chance else ", and nothing can be corrected for chance (D_corrected)"
-            found.append(chance_note(name, intact, chance, f"its lesions show little{beyond}"))
+            sentences.append(chance_note(name, intact, chance, f"its lesions show little{beyond}"))
         elif note := result.scores.attrs.get("at_chance", {}).get(name):
-            found.append(note)
-    return found
+            sentences.append(note)
+    return sentences
 
 
 def other_test(result: "Dissociation") -> str:
@@ -72,10 +74,9 @@ def other_test(result: "Dissociation") -> str:
     if result.tests or np.isnan(result.d):
         return ""
     within = result.settings["within_layers"]
-    why = {
-        (a, b): too_few_splits(result.sets[a], result.sets[b], within)
-        for a, b in combinations(result.tasks, 2)
-    }
+    why = {}
+    for a, b in combinations(result.tasks, 2):
+        why[a, b] = too_few_splits(result.sets[a], result.sets[b], within)
     able = sum(not reason for reason in why.values())
     if able:
         which = "" if able == len(why) else f" for {able} of {len(why)} pairs"

@@ -33,16 +33,19 @@ def metric_draws(
     if rule.columns:
         # these metrics read only column sums, so one summed row stands for the whole sample
         sums = np.stack([counts @ lesion for lesion in predictions], axis=1)  # (draws, lesions, columns)
-        return np.array([[rule.function(row[None], row[None]) for row in draw] for draw in sums])
+        draws, lesions, _ = sums.shape
+        of_sums = [rule.function(row, row) for row in sums.reshape(draws * lesions, 1, -1)]
+        return np.array(of_sums).reshape(draws, lesions)
     assert labels is not None
     if metric == "accuracy":
         right = (predictions == labels).astype(float)  # (lesions, examples)
         return np.asarray(counts @ right.T / counts.sum(axis=1, keepdims=True))
     values = np.empty((len(counts), len(predictions)))
     for number, lesion in enumerate(predictions):
-        if (fast := metrics.resampled(metric, lesion, labels, counts)) is None:
+        draws_of_lesion = metrics.resampled(metric, lesion, labels, counts)
+        if draws_of_lesion is None:
             break
-        values[:, number] = fast
+        values[:, number] = draws_of_lesion
     else:
         return values
     for d, count in enumerate(counts):

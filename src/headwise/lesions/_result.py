@@ -1,6 +1,6 @@
 """`Dissociation`: what `headwise.dissociate` found, with its tables, its figures, and its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KIND = "dissociation"
+OUTCOME_FACTS = ("kind", "metric", "chance", "ways")
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,27 +76,26 @@ class Dissociation(Described):
     @cached_property
     def analysis(self) -> Analysis:
         """Relative performance, D and their bootstrap draws."""
-        return self._analysis({name: name for name in self.tasks})
+        return self._analysis(self.tasks)
 
     @cached_property
     def sweep(self) -> dict[float, Analysis]:
         """The same at every other share of heads."""
         return {
-            share: self._analysis({name: at_share(name, share) for name in self.tasks})
-            for share in self.fractions
+            share: self._analysis([at_share(name, share) for name in self.tasks]) for share in self.fractions
         }
 
     @cached_property
     def kinds(self) -> dict[str, Analysis]:
         """The same for every way of silencing."""
-        others = {
-            how: self._analysis({name: silenced_by(name, how) for name in self.tasks}) for how in self.also
-        }
-        return {"zero": self.analysis, **others}
+        analyses = {"zero": self.analysis}
+        for how in self.also:
+            analyses[how] = self._analysis([silenced_by(name, how) for name in self.tasks])
+        return analyses
 
-    def _analysis(self, own: Mapping[str, str]) -> Analysis:
-        settings = {key: self.settings[key] for key in ("bootstrap", "level", "seed")}
-        return analyse(self.lesions, list(own), list(own.values()), **settings)
+    def _analysis(self, lesion_names: Sequence[str]) -> Analysis:
+        settings = {name: self.settings[name] for name in ("bootstrap", "level", "seed")}
+        return analyse(self.lesions, self.tasks, lesion_names, **settings)
 
     @property
     def d(self) -> float:
@@ -106,12 +106,9 @@ class Dissociation(Described):
     def permutation(self) -> TestOfD:
         """The test of D that needs no new lesions: which lesion counts as a task's own is permuted. With too few tasks for it, its note
         says whether the re-split test can be run instead, or what would help."""
-        found = permutation_test(self.analysis.rp, seed=self.settings["seed"])
-        return (
-            replace(found, note=f"{found.note}; {advice}")
-            if found.note and (advice := other_test(self))
-            else found
-        )
+        test = permutation_test(self.analysis.rp, seed=self.settings["seed"])
+        advice = other_test(self) if test.note else ""
+        return replace(test, note=f"{test.note}; {advice}") if advice else test
 
     @cached_property
     def notes(self) -> list[str]:
@@ -176,58 +173,43 @@ class Dissociation(Described):
     @property
     def figures(self) -> list[str]:
         """The kinds of `plot` that this study has."""
-        swept, tested = ["sweep"] if self.fractions else [], ["null"] if self.tests else []
-        return ["relative", "corrected", "pairs", "layers", "overlap", "scores", *swept, *tested]
+        kinds = ["relative", "corrected", "pairs", "layers", "overlap", "scores"]
+        if self.fractions:
+            kinds.append("sweep")
+        if self.tests:
+            kinds.append("null")
+        return kinds
 
-    def save(self, folder: str | Path, **noted: Any) -> Path:
+    def save(self, folder: str | Path, **deciding: Any) -> Path:
         """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder appears whole.
 
         Args:
             folder: where to.
-            noted: further facts for its manifest: what decided the result.
+            deciding: further facts for its manifest: what decided the result.
 
         Raises:
             HeadwiseError: the folder exists already.
         """
         facts = {
             # lists, since a manifest's keys are sorted and the order of lesions and tasks is that of every array
-            "sets": [[name, chosen.to_json()] for name, chosen in self.sets.items()],
-            "lesions": [[name, chosen.to_json()] for name, chosen in self.lesions.sets.items()],
+            "sets": [[name, heads.to_json()] for name, heads in self.sets.items()],
+            "lesions": [[name, heads.to_json()] for name, heads in self.lesions.sets.items()],
             "lesion_settings": self.lesions.settings,
             "tasks": [
-                [
-                    name,
-                    {
-                        "kind": outcome.kind,
-                        "metric": outcome.metric,
-                        "chance": outcome.chance,
-                        "ways": outcome.ways,
-                    },
-                ]
+                [name, {fact: getattr(outcome, fact) for fact in OUTCOME_FACTS}]
                 for name, outcome in self.lesions.tasks.items()
             ],
             "fraction": self.fraction,
             "fractions": list(self.fractions),
             "also": list(self.also),
             "tests": [
-                {
-                    "a": a,
-                    "b": b,
-                    "d": _json(t.d),
-                    "p": _json(t.p),
-                    "null": t.null.tolist(),
-                    "exact": t.exact,
-                    "note": t.note,
-                }
-                for (a, b), t in self.tests.items()
+                {"a": a, "b": b, "exact": test.exact, **_test_record(test)}
+                for (a, b), test in self.tests.items()
             ],
-            "matched": [
-                {"task": name, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "note": t.note}
-                for name, t in self.matched.items()
-            ],
+            "matched": [{"task": name, **_test_record(test)} for name, test in self.matched.items()],
             "settings": self.settings,
         }
-        with manifest.new_folder(folder, KIND, **facts, **noted) as aside:
+        with manifest.new_folder(folder, KIND, **facts, **deciding) as aside:
             save_scores(self.scores, aside / SCORES_FILE)
             self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
             for kind in TABLES:
@@ -261,26 +243,22 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
         fraction=record["fraction"],
         fractions=tuple(record["fractions"]),
         also=tuple(record["also"]),
-        tests={
-            (t["a"], t["b"]): TestOfD(
-                _number(t["d"]), _number(t["p"]), np.array(t["null"]), t["exact"], t["note"]
-            )
-            for t in record["tests"]
-        },
+        tests={(test["a"], test["b"]): _test_of(test) for test in record["tests"]},
         settings=record["settings"],
-        matched={
-            t["task"]: TestOfD(_number(t["d"]), _number(t["p"]), np.array(t["null"]), note=t["note"])
-            for t in record.get("matched", ())  # results of before this test have none
-        },
+        # results of before this test have none
+        matched={test["task"]: _test_of(test) for test in record.get("matched", ())},
     )
 
 
-def _json(value: float) -> float | None:
-    return None if np.isnan(value) else value
+def _test_record(test: TestOfD) -> dict[str, Any]:
+    """A test as JSON values, null for NaN."""
+    numbers = {name: None if np.isnan(value) else value for name, value in (("d", test.d), ("p", test.p))}
+    return {**numbers, "null": test.null.tolist(), "note": test.note}
 
 
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+def _test_of(record: Mapping[str, Any]) -> TestOfD:
+    d, p = (np.nan if record[name] is None else float(record[name]) for name in ("d", "p"))
+    return TestOfD(d, p, np.array(record["null"]), record.get("exact", False), record["note"])
 
 
 def _outcome(rows: pd.DataFrame, lesions: int, facts: Mapping[str, Any]) -> TaskOutcome:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -63,7 +64,7 @@ def section(result: "Dissociation") -> Section:
             "permutation_note": result.permutation.note,
             "random_note": result.random_note,
             "synthetic": list(result.synthetic),
-            "sets": {name: [list(head) for head in chosen] for name, chosen in result.sets.items()},
+            "sets": {name: list(map(list, heads)) for name, heads in result.sets.items()},
         },
     )
 
@@ -71,9 +72,8 @@ def section(result: "Dissociation") -> Section:
 def _of_tasks(result: "Dissociation") -> str:
     """How the tasks were judged and read, and whose text was generated."""
     facts = result.settings
-    how = (
-        judged_by(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
-    )  # results saved before this was noted lack it
+    # results saved before this was noted lack it
+    how = judged_by(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
     return f"{how}{held_out_note(facts.get('held_out', ()))}{synthetic_text(result.synthetic)}"
 
 
@@ -107,13 +107,11 @@ def findings(result: "Dissociation") -> list[str]:
     )
     if pd.isna(low):
         meaning = no_interval(result.analysis.d_bounds().why)
+    elif direction := sign(low, high):
+        more_or_less = "more" if direction > 0 else "less"
+        meaning = f"{own_heads} {more_or_less} than silencing another task's"
     else:
-        unlike = {1: "more than silencing another task's", -1: "less than silencing another task's"}
-        meaning = (
-            f"{own_heads} {unlike[s]}"
-            if (s := sign(low, high))
-            else f"{NOT_SHOWN} between a task's own heads and the other tasks'"
-        )
+        meaning = f"{NOT_SHOWN} between a task's own heads and the other tasks'"
     sentences = [
         f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
     ]
@@ -124,53 +122,57 @@ def findings(result: "Dissociation") -> list[str]:
     each = zip(summary.drop("all").iterrows(), result.analysis.d_i_bounds(), strict=True)
     sentences += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
     if "random" in performance.index:
-        own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
+        under_own = pd.Series({task: float(performance.loc[f"{task}†", task]) for task in tasks})
         random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
         sentence = (
             f"The same number of random heads changes a task by {number((random - intact).mean(), sign=True)} points on average, its own "
-            f"heads by {number((own - intact).mean(), sign=True)}"
+            f"heads by {number((under_own - intact).mean(), sign=True)}"
         )
         draws = len(result.random)
         if draws > 1 and "random lowest" in performance.index:
             lowest = performance.loc["random lowest", tasks].astype(float)
             sentence += (
-                f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {draws} random sets drawn, as a further "
+                f"; {int((under_own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {draws} random sets drawn, as a further "
                 f"random set would with probability {100 / (draws + 1):.2g} %"
             )
         sentences.append(sentence + ".")
-    counts = pairs["verdict"].value_counts()
-    above, known = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
-    rule = f"by the thresholds of {PAPER} on point estimates"
-    if len(pairs) == 1:
-        verdict, lies = (
-            VERDICTS[str(pairs["verdict"].iloc[0])],
-            "lies above 0" if above else "does not lie above 0",
-        )
-        sentence = f"The pair of tasks, {rule}: {verdict}" + (f"; the interval of D {lies}." if known else "")
-    else:
-        sentence = f"Pairs of tasks, {rule}: " + ", ".join(
-            f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items()
-        )
-        sentence += (
-            f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else ""
-        )
-    sentences.append(sentence if known else f"{sentence}. {_lacking(result)}")
-    tested = pairs["p_fdr"].notna()
-    if tested.any():
-        passed = int((pairs.loc[tested, "p_fdr"] < 0.05).sum())
-        whose = "it matters which heads belong to which task"
-        sentences.append(
-            f"By the re-split test of D, {whose} in {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
-            if passed
-            else f"The re-split test of D could not show for any of {int(tested.sum())} pairs that {whose}."
-        )
+    sentences.append(_verdicts(result, pairs))
+    sentences += _resplit_finding(pairs)
     sentences += _own_heads(result.table("matched"))
     shared = pairs["overlap"]
     low, high = number(shared.min(), 0), number(shared.max(), 0)
-    sentences.append(
-        f"Two tasks' head sets share {low if low == high else f'{low} to {high}'} % of their heads."
-    )
+    span = low if low == high else f"{low} to {high}"
+    sentences.append(f"Two tasks' head sets share {span} % of their heads.")
     return sentences
+
+
+def _verdicts(result: "Dissociation", pairs: pd.DataFrame) -> str:
+    """What the pairs of tasks are called, and in how many of them the interval of D lies above 0."""
+    above, bounded = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
+    rule = f"by the thresholds of {PAPER} on point estimates"
+    if len(pairs) == 1:
+        sentence = f"The pair of tasks, {rule}: {VERDICTS[str(pairs['verdict'].iloc[0])]}"
+        interval = "lies above 0" if above else "does not lie above 0"
+    else:
+        counts = pairs["verdict"].value_counts()
+        verdicts = [f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items()]
+        sentence = f"Pairs of tasks, {rule}: {', '.join(verdicts)}"
+        interval = f"lies above 0 for {above} of the {bounded} that have one"
+    if not bounded:
+        return f"{sentence}. {_lacking(result)}"
+    return f"{sentence}; the interval of D {interval}."
+
+
+def _resplit_finding(pairs: pd.DataFrame) -> list[str]:
+    """What the re-split test shows, as a sentence; none where it was not run."""
+    tested = pairs["p_fdr"].notna()
+    if not tested.any():
+        return []
+    passed, n_tested = int((pairs.loc[tested, "p_fdr"] < 0.05).sum()), int(tested.sum())
+    whose = "it matters which heads belong to which task"
+    if not passed:
+        return [f"The re-split test of D could not show for any of {n_tested} pairs that {whose}."]
+    return [f"By the re-split test of D, {whose} in {passed} of {n_tested} pairs (false discovery rate 5 %)."]
 
 
 def _own_heads(matched: pd.DataFrame) -> list[str]:
@@ -194,28 +196,25 @@ def _task_finding(task: str, row: Any, level: float, why: str) -> str:
     if pd.isna(row["D low"]):
         return f"{values}: {no_interval(why)}."
     direction = sign(row["D low"], row["D high"])
-    return (
-        f"{values}: its own matter {'more' if direction > 0 else 'less'} to it."
-        if direction
-        else f"{values}: {NOT_SHOWN}."
-    )
+    if not direction:
+        return f"{values}: {NOT_SHOWN}."
+    return f"{values}: its own matter {'more' if direction > 0 else 'less'} to it."
 
 
 def effects(result: "Dissociation") -> dict[str, list[Effect]]:
     """Relative performance of each task without its own heads and, on average, without another task's, with intervals."""
     analysis = result.analysis
     shown: dict[str, list[Effect]] = {}
-    for place, task in enumerate(analysis.tasks):
-        others = [other for other in range(len(analysis.tasks)) if other != place]
-        sides = {"without its own heads": [place], "without another task's heads": others}
+    for column, task in enumerate(analysis.tasks):
+        other_rows = [row for row in range(len(analysis.tasks)) if row != column]
+        sides = {"without its own heads": [column], "without another task's heads": other_rows}
         shown[task] = []
         for name, rows in sides.items():
             if not rows:
                 continue
-            low, high, _ = analysis.rp_bounds(rows, place)
-            shown[task].append(
-                Effect(name, 100 * float(analysis.rp[rows, place].mean()), 100 * low, 100 * high)
-            )
+            low, high, _ = analysis.rp_bounds(rows, column)
+            mean = float(analysis.rp[rows, column].mean())
+            shown[task].append(Effect(name, 100 * mean, 100 * low, 100 * high))
     return shown
 
 
@@ -227,7 +226,7 @@ def blocks(result: "Dissociation") -> list[Table | Chart | HeadMaps]:
 def _figures(result: "Dissociation") -> list[Chart | HeadMaps]:
     summary = result.table("summary")
     shares = effects(result)
-    bounded = any(pd.notna(effect.low) for task in shares.values() for effect in task)
+    bounded = any(pd.notna(effect.low) for effect in chain.from_iterable(shares.values()))
     lines = f", lines: {_percent(result)} % intervals" if bounded else ""
     undefined = [str(task) for task, rp in summary["RP own"].drop("all").items() if pd.isna(rp)]
     missing = (
@@ -256,9 +255,8 @@ def _figures(result: "Dissociation") -> list[Chart | HeadMaps]:
             f"Rows: whose top heads are silenced. The diagonal is each task's own lesion.{missing}",
         ),
     ]
-    if (
-        not result.table("corrected").isna().all(axis=None)
-    ):  # else no task is above chance: nothing to correct
+    # else no task is above chance: nothing to correct
+    if not result.table("corrected").isna().all(axis=None):
         weak = result.analysis.uncorrected(range(len(result.tasks)))
         note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         note += f" No values: {weak}." if weak else ""
@@ -281,14 +279,13 @@ def _bars(result: "Dissociation") -> str:
     """The caption of the chart of pairs."""
     bounded = result.table("pairs")["D_low"].notna()
     interval = f"its {_percent(result)} % interval"
-    bars = (
-        f"D with {interval}"
-        if bounded.all()
-        else f"D, with {interval} where it has one"
-        if bounded.any()
-        else "D"
-    )
-    without = "" if bounded.all() else f" {_lacking(result)}"
+    without = f" {_lacking(result)}"
+    if bounded.all():
+        bars, without = f"D with {interval}", ""
+    elif bounded.any():
+        bars = f"D, with {interval} where it has one"
+    else:
+        bars = "D"
     return f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct.{without}"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import chain, combinations, groupby, product
 from math import comb, factorial, prod
 
 import numpy as np
@@ -62,17 +62,18 @@ def resplit(
         rng: source of chance.
         within_layers: also keep how many heads each set has in each layer.
     """
-    new_a = HeadSet(
-        pool[i] for pool, wanted in _pools(a, b, within_layers) for i in rng.permutation(len(pool))[:wanted]
-    )
+    drawn: list[tuple[int, int]] = []
+    for pool, n_of_a in _pools(a, b, within_layers):
+        drawn += [pool[number] for number in rng.permutation(len(pool))[:n_of_a]]
+    new_a = HeadSet(drawn)
     return HeadSet((a & b) | new_a), HeadSet((a & b) | ((a ^ b) - new_a))
 
 
 def every_resplit(a: HeadSet, b: HeadSet, within_layers: bool = False) -> Iterator[tuple[HeadSet, HeadSet]]:
     """All splits that `resplit` draws from, each once; the observed one is among them."""
     shared, pools = a & b, _pools(a, b, within_layers)
-    for chosen in product(*(combinations(pool, wanted) for pool, wanted in pools)):
-        new_a = HeadSet(head for part in chosen for head in part)
+    for split in product(*(combinations(pool, n_of_a) for pool, n_of_a in pools)):
+        new_a = HeadSet(chain.from_iterable(split))
         yield HeadSet(shared | new_a), HeadSet(shared | ((a ^ b) - new_a))
 
 
@@ -81,16 +82,16 @@ def _pools(a: HeadSet, b: HeadSet, within_layers: bool) -> list[tuple[list[tuple
     moving, only_a = sorted(a ^ b), a - b
     if not within_layers:
         return [(moving, len(only_a))]
-    layers = sorted({layer for layer, _ in moving})
-    return [
-        ([head for head in moving if head[0] == layer], sum(head[0] == layer for head in only_a))
-        for layer in layers
-    ]
+    pools = []
+    for layer, heads in groupby(moving, key=lambda head: head[0]):
+        of_a = [head for head in only_a if head[0] == layer]
+        pools.append((list(heads), len(of_a)))
+    return pools
 
 
 def count_splits(a: HeadSet, b: HeadSet, within_layers: bool = False) -> int:
     """In how many ways `resplit` can split the heads that two sets do not share."""
-    return prod(comb(len(pool), wanted) for pool, wanted in _pools(a, b, within_layers))
+    return prod(comb(len(pool), n_of_a) for pool, n_of_a in _pools(a, b, within_layers))
 
 
 def too_few_splits(a: HeadSet, b: HeadSet, within_layers: bool = False) -> str:
@@ -163,12 +164,11 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
         note = f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05, so 4 tasks or more"
         return TestOfD(observed, float("nan"), np.array([]), note=note)
 
-    def d_of(
-        order: NDArray[np.intp], axis: int = -1
-    ) -> Array:  # (..., tasks) numbers of the lesions that count as own
+    def d_of(order: NDArray[np.intp], axis: int = -1) -> Array:
+        """D where the lesions of these numbers (..., tasks) count as the tasks' own."""
         return overall(matrix[np.moveaxis(order, axis, -1)])
 
-    found = scipy.stats.permutation_test(
+    test = scipy.stats.permutation_test(
         (np.arange(n),),
         d_of,
         permutation_type="pairings",
@@ -176,6 +176,5 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
         n_resamples=limit,
         rng=np.random.default_rng(seed),
     )
-    return TestOfD(
-        observed, float(found.pvalue), np.asarray(found.null_distribution), exact=factorial(n) <= limit
-    )
+    exact = factorial(n) <= limit
+    return TestOfD(observed, float(test.pvalue), np.asarray(test.null_distribution), exact)

@@ -22,14 +22,14 @@ def performance(result: "Dissociation") -> pd.DataFrame:
     Beside the mean of R random sets stand the lowest and the highest: a further random set lies between them with probability
     (R − 1) ÷ (R + 1), 82 % for ten and 95 % for 39.
     """
-    found = result.lesions.performance[list(result.tasks)] * 100
-    rows = {f"{name}†": found.loc[name] for name in result.tasks}
+    percent = result.lesions.performance[list(result.tasks)] * 100
+    rows = {f"{name}†": percent.loc[name] for name in result.tasks}
     if result.random:
-        random = found.loc[list(result.random)]
+        random = percent.loc[list(result.random)]
         rows["random"] = random.mean()
         if len(random) > 1:
             rows["random lowest"], rows["random highest"] = random.min(), random.max()
-    rows["intact"] = found.loc[INTACT]
+    rows["intact"] = percent.loc[INTACT]
     rows["D_i"] = pd.Series(100 * result.analysis.d_i, index=list(result.tasks))
     return pd.DataFrame(rows).T.rename_axis("lesion")
 
@@ -39,23 +39,24 @@ def summary(result: "Dissociation") -> pd.DataFrame:
     anything is missing."""
     a = result.analysis
     n = len(a.tasks)
-    own = np.diagonal(a.rp)
+    under_own = np.diagonal(a.rp)
     bounds = a.d_i_bounds()
+    reasons = [
+        missing({"interval": bound.why, "D corrected": a.uncorrected([task])})
+        for task, bound in enumerate(bounds)
+    ]
     rows = pd.DataFrame(
         {
             "metric": [result.lesions.tasks[name].metric for name in a.tasks],
             "intact": 100 * a.intact,
             "chance": 100 * a.chance,
-            "RP own": 100 * own,
-            "RP others": 100 * (a.rp.sum(axis=0) - own) / (n - 1),
+            "RP own": 100 * under_own,
+            "RP others": 100 * (a.rp.sum(axis=0) - under_own) / (n - 1),
             "D": 100 * a.d_i,
-            "D low": [100 * one.low for one in bounds],
-            "D high": [100 * one.high for one in bounds],
+            "D low": [100 * bound.low for bound in bounds],
+            "D high": [100 * bound.high for bound in bounds],
             "D corrected": 100 * d.per_task(a.corrected),
-            "note": [
-                missing({"interval": one.why, "D corrected": a.uncorrected([i])})
-                for i, one in enumerate(bounds)
-            ],
+            "note": reasons,
         },
         index=pd.Index(a.tasks, name="task"),
     )
@@ -78,7 +79,8 @@ def pairs(result: "Dissociation") -> pd.DataFrame:
     table["p"] = [result.tests[pair].p if pair in result.tests else np.nan for pair in names]
     table["p_fdr"] = false_discovery(table["p"].to_numpy())
     tested = [missing({"p": result.tests[pair].note}) if pair in result.tests else "" for pair in names]
-    table["note"] = ["; ".join(filter(None, parts)) for parts in zip(table.pop("note"), tested, strict=True)]
+    reasons = zip(table.pop("note"), tested, strict=True)
+    table["note"] = ["; ".join(filter(None, of_pair)) for of_pair in reasons]
     return table
 
 
@@ -125,8 +127,10 @@ def matched(result: "Dissociation") -> pd.DataFrame:
     of the task under both in percent, their difference, how many sets they were compared with, p and FDR, and why p is missing."""
     rows = []
     for name, test in result.matched.items():
-        own = 100 * float(result.analysis.rp[result.tasks.index(name), result.tasks.index(name)])
-        row = {"task": name, "RP own": own, "RP matched": own + 100 * test.d, "difference": 100 * test.d}
+        task = result.tasks.index(name)
+        under_own = 100 * float(result.analysis.rp[task, task])
+        row = {"task": name, "RP own": under_own, "RP matched": under_own + 100 * test.d}
+        row["difference"] = 100 * test.d
         rows.append({**row, "sets": len(test.null), "p": test.p, "note": missing({"p": test.note})})
     table = pd.DataFrame(rows, columns=["task", "RP own", "RP matched", "difference", "sets", "p", "note"])
     table.insert(6, "p_fdr", false_discovery(table["p"].to_numpy(dtype=float)))

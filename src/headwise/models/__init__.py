@@ -52,11 +52,14 @@ def build(
     Raises:
         HeadwiseError: no decoder exists for the task's kind.
     """
-    if own := options.pop("decoder", None):
+    users_class = options.pop("decoder", None)
+    if users_class:
         from headwise.models._decoders.own import decoder_name, find_decoder
 
-        decoder_name(own)  # refuses what is no class of decoders
-        return (find_decoder(own) if isinstance(own, str) else own)(task, dim, **options)
+        decoder_name(users_class)  # refuses what is no class of decoders
+        if isinstance(users_class, str):
+            users_class = find_decoder(users_class)
+        return users_class(task, dim, **options)
     build_decoder = tasks.KINDS[task.kind].decoder if task.kind in tasks.KINDS else ""
     if not build_decoder:
         trainable = ", ".join(sorted(name for name, kind in tasks.KINDS.items() if kind.decoder))

@@ -53,9 +53,9 @@ class Numbering:
         if device not in self._tables:
             import torch
 
-            others = [output for output in range(self.size) if output not in self.outputs]
+            unmatched = [output for output in range(self.size) if output not in self.outputs]
             with torch.inference_mode(False):  # passes with gradients use them too, whoever came first
-                order = torch.tensor([*self.outputs, *others])
+                order = torch.tensor([*self.outputs, *unmatched])
                 self._tables[device] = (
                     torch.tensor(self.outputs).to(device),
                     order.argsort().to(device),
@@ -115,9 +115,8 @@ def answer_by_name(
 
 def output_names(config: Any) -> tuple[str, ...]:
     """What a classifier of transformers calls its outputs, in their order."""
-    return tuple(
-        str(name) for _, name in sorted((int(number), name) for number, name in config.id2label.items())
-    )
+    names = {int(number): str(name) for number, name in config.id2label.items()}
+    return tuple(names[number] for number in sorted(names))
 
 
 def numbering(names: Sequence[str], classes: Sequence[str], task: str) -> Numbering:
@@ -138,12 +137,11 @@ def numbering(names: Sequence[str], classes: Sequence[str], task: str) -> Number
 @lru_cache(maxsize=1024)
 def _numbering(names: tuple[str, ...], classes: tuple[str, ...], task: str) -> Numbering:
     for spelled in (str, _spelling):
-        places, wanted = (
-            {spelled(name): i for i, name in enumerate(names)},
-            [spelled(name) for name in classes],
-        )
-        if len(places) == len(names) and len(set(wanted)) == len(wanted) and places.keys() >= set(wanted):
-            return Numbering(tuple(places[name] for name in wanted), len(names))
+        output_of = {spelled(name): output for output, name in enumerate(names)}
+        labels = [spelled(label) for label in classes]
+        unambiguous = len(output_of) == len(names) and len(set(labels)) == len(labels)
+        if unambiguous and output_of.keys() >= set(labels):
+            return Numbering(tuple(output_of[label] for label in labels), len(names))
     outputs = _by_number(names, classes)
     if outputs is None or set(map(_spelling, names)) & set(
         map(_spelling, classes)
@@ -159,18 +157,22 @@ def _numbering(names: tuple[str, ...], classes: tuple[str, ...], task: str) -> N
 
 def _by_number(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] | None:
     """The output of each class where no name says it; None where the numbers of outputs and classes do not tell it either."""
-    found = [NUMBER.findall(name) for name in names]
-    places = {int(one[0]): i for i, one in enumerate(found) if len(one) == 1}  # "LABEL_0", "4 stars"
-    placeholders = all(PLACEHOLDER.fullmatch(_spelling(name)) for name in names) and places.keys() == set(
-        range(len(names))
-    )
-    wanted = [int(name) for name in classes] if all(name.isdecimal() for name in classes) else []
-    told = len(wanted) == len(names) or (placeholders and 0 in wanted)  # fewer may be counted from 1
-    if told and len(places) == len(names) and places.keys() >= set(wanted):
-        return tuple(places[number] for number in wanted)
+    output_of = {}
+    for output, name in enumerate(names):
+        digits = NUMBER.findall(name)
+        if len(digits) == 1:  # "LABEL_0", "4 stars"
+            output_of[int(digits[0])] = output
+    unnamed = all(PLACEHOLDER.fullmatch(_spelling(name)) for name in names)
+    placeholders = unnamed and output_of.keys() == set(range(len(names)))
+    numbers = [int(name) for name in classes] if all(name.isdecimal() for name in classes) else []
+    numbered_alike = len(numbers) == len(names) or (
+        placeholders and 0 in numbers
+    )  # fewer may be counted from 1
+    if numbered_alike and len(output_of) == len(names) and output_of.keys() >= set(numbers):
+        return tuple(output_of[number] for number in numbers)
     if len(names) != len(classes):
         return None
-    return tuple(places[i] if placeholders else i for i in range(len(classes)))
+    return tuple(output_of[number] if placeholders else number for number in range(len(classes)))
 
 
 def order_note(model: Any, task: Any) -> str:
@@ -198,27 +200,27 @@ def renumbered(model: Any, tasks: Iterable[Any]) -> dict[str, list[int]]:
         model: a folder, a hub id, or a live model; it is not opened.
         tasks: with their data.
     """
-    found = {}
+    outputs = {}
     for task in tasks:
         names = _names_in(model, task.name) if task.classes else ()
+        if not names:
+            continue
         try:
-            matched = numbering(names, task.classes, task.name) if names else None
+            matched = numbering(names, task.classes, task.name)
         except HeadwiseError:  # whoever opens the model says so, or finds that it has no such head at all
             continue
-        if matched is not None and not matched.same:
-            found[task.name] = list(matched.outputs)
-    return found
+        if not matched.same:
+            outputs[task.name] = list(matched.outputs)
+    return outputs
 
 
 def _names_in(model: Any, task: str) -> tuple[str, ...]:
     """Names of the outputs that answer a task, as a model that is not opened, or a live one, has them; () where it has none."""
     if not isinstance(model, str | Path):
         saved = getattr(model, "tasks", {}).get(task)
-        return (
-            tuple(saved.classes)
-            if saved is not None
-            else output_names(getattr(model, "encoder", model).config)
-        )
+        if saved is not None:
+            return tuple(saved.classes)
+        return output_names(getattr(model, "encoder", model).config)
     folder = model_folder(model)
     if (folder / manifest.NAME).is_file():
         records = [record for record in manifest.read(folder).get("tasks", []) if isinstance(record, dict)]
@@ -241,5 +243,5 @@ def _spelling(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    shown = ", ".join(names[:LISTED])
+    return f"{shown} and {len(names) - LISTED} more" if len(names) > LISTED else shown

@@ -40,9 +40,10 @@ def export_task(
             f"task {name!r} is of kind {task.kind!r}; only 'classes' and 'number' export as a sequence classifier"
         )
     if family is None or family.pooling != decoder.pooling:
+        poolings = [f"{name} ({exported.pooling})" for name, exported in sorted(FAMILIES.items())]
         raise HeadwiseError(
-            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equivalent in plain transformers; families that "
-            f"export, with their own pooling: {', '.join(f'{k} ({v.pooling})' for k, v in sorted(FAMILIES.items()))}"
+            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equivalent in plain transformers; "
+            f"families that export, with their own pooling: {', '.join(poolings)}"
         )
     if name in model.contexts:
         raise HeadwiseError(
@@ -57,30 +58,28 @@ def export_task(
     plain = AutoModelForSequenceClassification.from_config(plain_config)
     base: str = plain.base_model_prefix
     weights = {f"{base}.{key}": value for key, value in model.encoder.state_dict().items()}
-    places = {
-        "out": family.out,
-        **({"dense": family.dense.replace("@", base)} if decoder.dense is not None else {}),
-    }
-    for part, place in places.items():
-        weights |= {
-            f"{place}.{key}": value for key, value in decoder.get_submodule(part).state_dict().items()
-        }
+    paths = {"out": family.out}
+    if decoder.dense is not None:
+        paths["dense"] = family.dense.replace("@", base)
+    for layer, path in paths.items():
+        layer_weights = decoder.get_submodule(layer).state_dict()
+        weights |= {f"{path}.{key}": value for key, value in layer_weights.items()}
     if KINDS[task.kind].numbers:
         _put_into_own_unit(weights, family.out, decoder, name)
-    wanted = plain.state_dict().keys()
-    missing = wanted - weights.keys()
+    keys = plain.state_dict().keys()
+    missing = keys - weights.keys()
     if missing:
         raise HeadwiseError(
             f"the classifier of {config.model_type} has weights that the multi-task model lacks: {sorted(missing)}"
         )
     # a classifier of some families has no pooler; the encoder's own is not used by it
-    plain.load_state_dict({key: weights[key] for key in wanted})
+    plain.load_state_dict({key: weights[key] for key in keys})
     plain.eval()
 
-    def write(place: Path) -> dict[str, Any]:
-        with saving(place):
-            plain.save_pretrained(place)
-            model.tokenizer.save_pretrained(place)
+    def write(empty_folder: Path) -> dict[str, Any]:
+        with saving(empty_folder):
+            plain.save_pretrained(empty_folder)
+            model.tokenizer.save_pretrained(empty_folder)
         return {}
 
     if folder is not None:
@@ -88,11 +87,11 @@ def export_task(
     return plain
 
 
-def _put_into_own_unit(weights: dict[str, Any], place: str, decoder: SequenceDecoder, name: str) -> None:
+def _put_into_own_unit(weights: dict[str, Any], layer: str, decoder: SequenceDecoder, name: str) -> None:
     """A decoder's mean and sd as part of its last layer, since plain transformers has neither."""
-    weights[f"{place}.weight"] = weights[f"{place}.weight"] * decoder.unit[:, None]
-    if f"{place}.bias" in weights:
-        weights[f"{place}.bias"] = weights[f"{place}.bias"] * decoder.unit + decoder.mean
+    weights[f"{layer}.weight"] = weights[f"{layer}.weight"] * decoder.unit[:, None]
+    if f"{layer}.bias" in weights:
+        weights[f"{layer}.bias"] = weights[f"{layer}.bias"] * decoder.unit + decoder.mean
     elif float(decoder.mean) != 0:
         raise HeadwiseError(
             f"task {name!r} predicts numbers around {float(decoder.mean):.4g}, and the classifier of this family has no bias to hold "

@@ -37,7 +37,8 @@ def check_losses(
     values = np.asarray(losses, dtype=np.float64)
     row = 0
     for step in np.flatnonzero(~np.isfinite(values)).tolist():
-        row = row + 1 if step and not np.isfinite(values[step - 1]) else 1
+        follows = step > 0 and not np.isfinite(values[step - 1])
+        row = row + 1 if follows else 1
         if row >= endured:
             first = step - row + 1
             several = f", as are the {row - 1} after it" if row > 1 else ""
@@ -48,12 +49,13 @@ def check_losses(
 
 def nan_weight(model: nn.Module) -> str:
     """The name of the first weight that holds NaN; empty if none does. Quantized and sharded weights are not looked at."""
-    for name, held in chain(model.named_parameters(), model.named_buffers()):
-        plain = (
-            type(held) in (nn.Parameter, torch.Tensor) and held.dtype in PLAIN and held.device.type != "meta"
-        )
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if type(tensor) not in (nn.Parameter, torch.Tensor):
+            continue
+        if tensor.dtype not in PLAIN or tensor.device.type == "meta":
+            continue
         # a sum is quick, and finite only if there is no NaN; it may also overflow, so then each value is looked at
-        if plain and not bool(held.detach().sum(dtype=torch.float32).isfinite()) and bool(held.isnan().any()):
+        if not bool(tensor.detach().sum(dtype=torch.float32).isfinite()) and bool(tensor.isnan().any()):
             return name
     return ""
 
@@ -114,7 +116,7 @@ def check_scores(
     """
     wrong = scored & ~np.isfinite(values)
     if wrong.any():
-        layer, head = (int(place) for place in np.argwhere(wrong)[0])
+        layer, head = np.argwhere(wrong)[0].tolist()
         raise HeadwiseError(
             f"method {method!r} gives {values[layer, head]} for {int(wrong.sum())} of {int(scored.sum())} heads on task {task!r}, first for "
             f"head {layer}.{head}: the model's losses or their gradients are NaN or infinite. If it computes in half precision, use "

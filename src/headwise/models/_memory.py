@@ -29,14 +29,13 @@ def remember(model: Any, tasks: Sequence[Task], max_length: int) -> None:
 
 def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:
     """The tasks with the metric that the model was trained and judged by, where a user has not chosen another."""
-
-    def known(task: Task) -> bool:
-        return not task.metric_given and task.name in model.tasks and model.tasks[task.name].kind == task.kind
-
-    return [
-        task.with_metric(model.tasks[task.name].metric, by_user=False) if known(task) else task
-        for task in tasks
-    ]
+    trained = []
+    for task in tasks:
+        saved = model.tasks.get(task.name)
+        if saved is not None and saved.kind == task.kind and not task.metric_given:
+            task = task.with_metric(saved.metric, by_user=False)
+        trained.append(task)
+    return trained
 
 
 def length_of(model: Remembering, task: str, max_length: int | None = None) -> int | None:
@@ -58,8 +57,10 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
     """
     record = manifest.read(model).get("tasks", []) if (Path(model) / manifest.NAME).is_file() else []
     saved = [task for task in record if isinstance(task, dict)]
-    origins = {task["name"]: {"name": task["name"], **(task.get("origin") or {})} for task in saved}
-    by_name = origins | {origin["name"]: origin for origin in origins.values()}
+    origins = [{"name": task["name"], **(task.get("origin") or {})} for task in saved]
+    # by the name in the model, and by the one under which the task is found
+    by_name = {task["name"]: origin for task, origin in zip(saved, origins, strict=True)}
+    by_name |= {origin["name"]: origin for origin in origins}
     if not source.names and source.file is not None:
         return source.find()
     if not source.names and not saved:
@@ -70,28 +71,29 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
             )
         if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
             manifest.read(model)  # of a folder of several trainings it says where they are
-    wanted = source.names or [str(origin["name"]) for origin in origins.values()]
-    found = []
-    for name in wanted:
+    tasks = []
+    for name in source.names or [str(origin["name"]) for origin in origins]:
         origin = by_name.get(name, {"name": name})
-        places = {"data": source.data, "file": source.file}
-        for key, given in places.items():
-            if given is None and key in origin:
-                places[key] = known = Path(origin[key])
-                if not known.exists():
-                    option = "--data" if key == "data" else "--tasks-file"
-                    raise HeadwiseError(
-                        f"{model} learnt {name} from {known}, which no longer exists: give {option}"
-                    )
+        data = source.data or _learnt_from(model, name, origin, "data", "--data")
+        file = source.file or _learnt_from(model, name, origin, "file", "--tasks-file")
         if source.held_out and name in by_name and not origin.get("held_out"):
             raise HeadwiseError(
                 f"{model} was trained on all training examples of {name}, so none of them are held out: train it with held_out "
                 "(--held-out), or judge it on the validation split"
             )
-        before = {key: origin.get(key) for key in ("size", "seed", "held_out")}
-        chosen = {
-            key: known if getattr(source, key) is None else getattr(source, key)
-            for key, known in before.items()
-        }
-        found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)
-    return as_tasks(found) if found else find_tasks([])
+        options: dict[str, Any] = {key: origin.get(key) for key in ("size", "seed", "held_out")}
+        options |= {key: getattr(source, key) for key in options if getattr(source, key) is not None}
+        tasks += find_tasks([origin["name"]], data, file, metric=source.metric, **options)
+    return as_tasks(tasks) if tasks else find_tasks([])
+
+
+def _learnt_from(
+    model: str | Path, name: str, origin: Mapping[str, Any], key: str, option: str
+) -> Path | None:
+    """Where the data of a task lie, or the file that describes it, as the model remembers it."""
+    if key not in origin:
+        return None
+    path = Path(origin[key])
+    if not path.exists():
+        raise HeadwiseError(f"{model} learnt {name} from {path}, which no longer exists: give {option}")
+    return path

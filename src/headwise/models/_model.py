@@ -182,10 +182,9 @@ class MultiTaskModel(nn.Module):
         with saving(folder):
             self.save_encoder(folder / "encoder")
             self.tokenizer.save_pretrained(folder / "encoder")
-        for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):
-            save_tensors(
-                {k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file
-            )
+        for modules, file in ((self.decoders, DECODERS), (self.adapters, ADAPTERS)):
+            tensors = {name: tensor.contiguous().cpu() for name, tensor in modules.state_dict().items()}
+            save_tensors(tensors, folder / file)
         tasks = [task.to_json() for task in self.tasks.values()]
         return {
             "kind": KIND,

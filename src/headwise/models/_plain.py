@@ -161,14 +161,13 @@ class TaskModel(nn.Module):
         """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""
         if not self._selects or _captured(batch.labels) or virtual_tokens(self.encoder):
             return self.logits(batch)
-        wanted = gold_tokens(kind, batch) != IGNORED
-        with projecting_only(self.encoder, wanted):
+        predicted = gold_tokens(kind, batch) != IGNORED
+        with projecting_only(self.encoder, predicted):
             logits = self.encoder(**batch.inputs, **self._no_cache).logits
-        if logits.shape[:-1] == (1, int(wanted.sum())):
+        if logits.shape[:-1] == (1, int(predicted.sum())):
             return logits[0]
-        if (
-            logits.shape[:-1] == wanted.shape
-        ):  # the projection was not called on token states, so nothing was left out
+        # the projection was not called on token states, so nothing was left out
+        if logits.shape[:-1] == predicted.shape:
             return logits
         self._selects = False  # the model does something of its own with the logits
         return self.encoder(**batch.inputs, **self._no_cache).logits

@@ -32,25 +32,24 @@ def most_tokens(model: nn.Module) -> int | None:
     stated = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
     if not stated or stated < 0:  # XLNet says -1
         return None
-    tables = [
-        part for part in _position_tables(model) if part.num_embeddings - getattr(part, "offset", 0) == stated
-    ]
+    tables = _position_tables(model, stated)
     if not tables and getattr(text, "relative_attention_num_buckets", None):
         return None
-    lost = max((part.padding_idx + 1 for part in tables if part.padding_idx is not None), default=0)
-    virtual = [
-        one.num_virtual_tokens for one in getattr(model, "peft_config", {}).values() if one.is_prompt_learning
-    ]
+    lost = max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+    adapters = getattr(model, "peft_config", {}).values()
+    virtual = [adapter.num_virtual_tokens for adapter in adapters if adapter.is_prompt_learning]
     return int(stated) - lost - max(virtual, default=0)
 
 
-def _position_tables(model: nn.Module) -> list[nn.Embedding]:
-    named = (
-        (name.rpartition(".")[2], part)
-        for name, part in model.named_modules()
-        if isinstance(part, nn.Embedding)
-    )
-    return [part for name, part in named if POSITIONS.search(name)]
+def _position_tables(model: nn.Module, size: int) -> list[nn.Embedding]:
+    """Embeddings of as many positions as the configuration states."""
+    tables = []
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.Embedding) or not POSITIONS.search(path.rpartition(".")[2]):
+            continue
+        if module.num_embeddings - getattr(module, "offset", 0) == size:
+            tables.append(module)
+    return tables
 
 
 def reading_length(model: Any, task: str, max_length: int | None = None) -> int:
@@ -86,9 +85,8 @@ def read_examples(
         HeadwiseError: the tokenizer does not fit the model.
     """
     limit = max_length if max_length is not None else own_limit(tokenizer)
-    encoded = encode(
-        examples, tokenizer, most_tokens(model) if limit is None else length_within(limit, model), **options
-    )
+    length = most_tokens(model) if limit is None else length_within(limit, model)
+    encoded = encode(examples, tokenizer, length, **options)
     encoded = replace(encoded, pads_left=padding_side(model, tokenizer) == "left")
     check_fit(model, tokenizer, encoded)
     return encoded
@@ -102,32 +100,34 @@ def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:
             see `check_tokens`.
     """
     examples, most = encoded.examples, most_tokens(model)
-    what = f"the texts of task {examples.task!r}" if examples.task else "the texts"
+    texts = f"the texts of task {examples.task!r}" if examples.task else "the texts"
     longest = int(encoded.row_lengths.max(initial=0))
     if most is not None and longest > most:
         raise HeadwiseError(
-            f"{what} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set max_length={most}"
+            f"{texts} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set max_length={most}"
         )
     if encoded.pads_left and soft_prompt(model) is not None:
         raise HeadwiseError(
-            f"{what} are padded on the left, and {type(model).__name__} has a soft prompt before them, so that what it makes of a text would "
+            f"{texts} are padded on the left, and {type(model).__name__} has a soft prompt before them, so that what it makes of a text would "
             'depend on the others in the batch: set tokenizer.padding_side = "right"'
         )
-    check_tokens(model, tokenizer, encoded.ids, what)
-    further = [encoded.pad, *([] if encoded.answers is None else encoded.answers.ravel())]
+    check_tokens(model, tokenizer, encoded.ids, texts)
+    further = [encoded.pad]
+    if encoded.answers is not None:
+        further += encoded.answers.ravel().tolist()
     if KINDS[examples.kind].masks:
         further += [encoded.mask, encoded.vocabulary - 1]  # any token may stand where one was masked
     _check_rows(model, tokenizer, max(further))
 
 
-def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[int], what: str) -> None:
+def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[int], texts: str) -> None:
     """Raises where a tokenizer does not fit a model.
 
     Args:
         model: of transformers.
         tokenizer: its tokenizer.
         ids: all tokens that are read, in any order.
-        what: they are of, for the message.
+        texts: what they are of, for the message.
 
     Raises:
         HeadwiseError: more than half of the tokens are unknown to the tokenizer, or the model has no row for one of them.
@@ -138,15 +138,14 @@ def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[
     _check_rows(model, tokenizer, len(counts) - 1)
     names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
     unknown, special = tokenizer.unk_token_id, {getattr(tokenizer, name) for name in names}
-    if (
-        unknown is None or unknown in special or unknown >= len(counts)
-    ):  # GPT-2 calls its end token unknown, and knows every byte
+    # GPT-2 calls its end token unknown, and knows every byte
+    if unknown is None or unknown in special or unknown >= len(counts):
         return
     around = [token for token in special if token is not None and token < len(counts)]
     total = int(counts.sum() - counts[around].sum())
     if counts[unknown] > MOST_UNKNOWN * total:
         raise HeadwiseError(
-            f"the tokenizer does not fit {what}: {counts[unknown]} of their {total} tokens are unknown to it ({tokenizer.unk_token}), so the "
+            f"the tokenizer does not fit {texts}: {counts[unknown]} of their {total} tokens are unknown to it ({tokenizer.unk_token}), so the "
             f"model would see next to nothing of them; {OWN}"
         )
 
@@ -157,7 +156,8 @@ def _check_rows(model: nn.Module, tokenizer: Any, token: int) -> None:
         table = model.get_input_embeddings()  # type: ignore[operator]
     except NotImplementedError:  # it makes vectors of tokens in some other way
         return
-    table = table.get_base_layer() if hasattr(table, "get_base_layer") else table  # under an adapter
+    if hasattr(table, "get_base_layer"):  # under an adapter
+        table = table.get_base_layer()
     if isinstance(table, nn.Embedding) and token >= table.num_embeddings:
         name = tokenizer.convert_ids_to_tokens(int(token)) or ""
         raise HeadwiseError(

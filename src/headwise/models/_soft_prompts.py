@@ -73,25 +73,23 @@ def classified_at_the_end(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> I
         )
     last = virtual_tokens(encoder) + mask.shape[1] - 1 - mask.int().flip(1).argmax(1)  # (rows,)
 
-    def chosen(module: nn.Module, args: tuple[Any, ...]) -> Any:
+    def last_states(module: nn.Module, args: tuple[Any, ...]) -> Any:
         states = args[0]
-        return (
-            states[torch.arange(len(states), device=states.device), last.to(states.device)][:, None],
-            *args[1:],
-        )
+        states = states[torch.arange(len(states), device=states.device), last.to(states.device)]
+        return (states[:, None], *args[1:])
 
-    handle = score.register_forward_pre_hook(chosen)
+    handle = score.register_forward_pre_hook(last_states)
     try:
         yield
     finally:
         handle.remove()
 
 
-def check_without_soft_prompt(model: nn.Module, what: str) -> None:
-    """Raises a HeadwiseError if passes of the model have virtual tokens; `what` cannot be determined with them."""
+def check_without_soft_prompt(model: nn.Module, figures: str) -> None:
+    """Raises a HeadwiseError if passes of the model have virtual tokens; `figures` cannot be determined with them."""
     config = soft_prompt(model)
     if config is not None:
         raise HeadwiseError(
-            f"{type(root_of(model)).__name__} has a soft prompt ({config.peft_type.value}), and {what} are defined for texts alone: give the "
+            f"{type(root_of(model)).__name__} has a soft prompt ({config.peft_type.value}), and {figures} are defined for texts alone: give the "
             "model without it (model.get_base_model()), or one with LoRA"
         )

@@ -48,11 +48,10 @@ def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
         f"ablating heads, {task.name}",
         settings.way,
     )
-    values = (
-        outcome.losses.mean(axis=1, dtype=float)
-        if measure == "loss"
-        else -metric_values(subject, outcome.predictions)
-    )
+    if measure == "loss":
+        values = outcome.losses.mean(axis=1, dtype=float)
+    else:
+        values = -metric_values(subject, outcome.predictions)
     scores = np.full(subject.heads.shape, np.nan)
     for number, head in enumerate(heads, start=1):
         scores[head] = values[number] - values[0]

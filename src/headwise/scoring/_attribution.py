@@ -59,13 +59,12 @@ def attention_attribution(model: Any, task: Task, settings: AttentionAttribution
                 lambda times, opened: subject.forward(example.repeated(times), opened(subject.scored)).loss,
             )
         for batch in subject.read(subject.plan(), f"attributing attention, {task.name}"):
-            with torch.no_grad(), entrances.recording() as kept:
+            with torch.no_grad(), entrances.recording() as outputs:
                 subject.answers.keep(batch, subject.forward(batch))
             for site in subject.heads.sites:
-                below = _Below(entrances, entrances.begin(site.index), kept)
-                total[site.index, : site.n_heads] += _largest(subject, batch, site, steps, below).sum(
-                    dim=0, dtype=torch.float64
-                )
+                below = _Below(entrances, entrances.begin(site.index), outputs)
+                largest = _largest(subject, batch, site, steps, below)  # (examples, heads)
+                total[site.index, : site.n_heads] += largest.sum(dim=0, dtype=torch.float64)
     return as_scores(total / len(subject.encoded), subject, "attention-attribution", "magnitude", steps=steps)
 
 
@@ -76,12 +75,12 @@ class _Below:
     Attributes:
         entrances: the blocks in which passes may begin.
         block: in which these do; 0: they are whole.
-        kept: what blocks returned in the plain pass.
+        outputs: what blocks returned in the plain pass.
     """
 
     entrances: Entrances
     block: int
-    kept: dict[int, Any]
+    outputs: dict[int, Any]
 
     @property
     def lowest(self) -> int:
@@ -90,7 +89,7 @@ class _Below:
         return 0 if stack is None or not self.block else stack.block_of.index(self.block)
 
     def entered(self) -> AbstractContextManager[None]:
-        return self.entrances.entered(self.block, self.kept)
+        return self.entrances.entered(self.block, self.outputs)
 
 
 def attributions(
@@ -113,7 +112,7 @@ def attributions(
         ):
             answer = torch.exp(-subject.forward(batch, gates, lowest).loss).sum()
             # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
-            (slope,) = torch.autograd.grad(answer, edges.found(subject))
+            (slope,) = torch.autograd.grad(answer, edges.zeros(subject))
         total = total + weight / level * slope
         maps = edges.maps
     assert maps is not None
@@ -171,7 +170,8 @@ class _Edges:
         finally:
             handle.remove()
 
-    def found(self, subject: TaskSubject) -> Tensor:
+    def zeros(self, subject: TaskSubject) -> Tensor:
+        """What was added to the maps."""
         if self.added is None or self.maps is None or self.maps.numel() % self.site.n_heads:
             name = type(subject.model.encoder).__name__
             raise HeadwiseError(

@@ -44,8 +44,8 @@ def compare_scores(
     if len(named) < 2:
         raise HeadwiseError(f"{len(named)} array given; a comparison needs at least two")
     rows = []
-    for (a, left), (b, right) in combinations(named.items(), 2):
-        x, y = _common(a, left, b, right, by)  # (seeds, heads)
+    for a, b in combinations(named, 2):
+        x, y = _common({name: named[name] for name in (a, b)}, by)  # (seeds, heads)
         rows.append({"a": a, "b": b, **_agreement(x, y, fraction, level)})
     return pd.DataFrame(rows)
 
@@ -64,12 +64,12 @@ def top_overlap(x: Array, y: Array, n: int) -> Array:
     """|A∩B| ÷ n of the n highest entries along the last axis; equal scores go to the earlier entry."""
     if n == 0:
         return np.full(x.shape[:-1], np.nan)
-    chosen = []
+    both = np.ones(x.shape, dtype=bool)
     for values in (x, y):
-        mask = np.zeros(values.shape, dtype=bool)
-        np.put_along_axis(mask, np.argsort(-values, axis=-1, kind="stable")[..., :n], True, axis=-1)
-        chosen.append(mask)
-    return np.asarray((chosen[0] & chosen[1]).sum(axis=-1) / n)
+        top = np.zeros(values.shape, dtype=bool)
+        np.put_along_axis(top, np.argsort(-values, axis=-1, kind="stable")[..., :n], True, axis=-1)
+        both &= top
+    return np.asarray(both.sum(axis=-1) / n)
 
 
 def _agreement(x: Array, y: Array, fraction: float, level: float) -> dict[str, object]:
@@ -100,17 +100,19 @@ def _named(scores: xr.DataArray | Mapping[str, xr.DataArray]) -> dict[str, xr.Da
     return {str(name): scores.isel({along[0]: i}) for i, name in enumerate(names)}
 
 
-def _common(a: str, left: xr.DataArray, b: str, right: xr.DataArray, by: Sense) -> tuple[Array, Array]:
-    """Both as (seeds, heads), over the heads that both have; one seed where there is no such dim."""
+def _common(named: Mapping[str, xr.DataArray], by: Sense) -> tuple[Array, Array]:
+    """Two arrays as (seeds, heads), over the heads that both have; one seed where there is no such dim."""
     flat = []
-    for name, array in ((a, left), (b, right)):
+    for name, array in named.items():
         array = array if "seed" in array.dims else array.expand_dims("seed")
         if set(array.dims) != {"seed", "layer", "head"}:
             raise HeadwiseError(f"scores {name!r} have dims {array.dims}; expected layer and head (and seed)")
         flat.append(importance(array.transpose("seed", "layer", "head"), by))
     if flat[0].shape != flat[1].shape:
+        a, b = named
         raise HeadwiseError(
-            f"scores {a!r} and {b!r} have shapes {flat[0].shape} and {flat[1].shape}: are they of the same model?"
+            f"scores {a!r} and {b!r} have shapes {flat[0].shape} and {flat[1].shape}: "
+            "are they of the same model?"
         )
     x, y = (values.reshape(len(values), -1) for values in flat)
     both = ~(np.isnan(x).any(axis=0) | np.isnan(y).any(axis=0))

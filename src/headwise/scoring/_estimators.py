@@ -162,9 +162,9 @@ def _sense(scores: xr.DataArray, function: Callable[..., Any], label: str) -> st
     if sense is None and not bool((scores < 0).any()):
         return "magnitude"
     if sense not in SENSES:
-        said = "does not say what scores below 0 mean" if sense is None else f"has the sense {sense!r}"
+        lack = "does not say what scores below 0 mean" if sense is None else f"has the sense {sense!r}"
         raise HeadwiseError(
-            f"method {label!r} {said}: set its attribute `sense`, or attrs['sense'] of its scores, to {MEANING}"
+            f"method {label!r} {lack}: set its attribute `sense`, or attrs['sense'] of its scores, to {MEANING}"
         )
     return str(sense)
 

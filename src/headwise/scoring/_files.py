@@ -44,21 +44,24 @@ def _facts(scores: xr.DataArray) -> dict[str, Any]:
     from headwise import __version__
 
     named = scores["task"].values.tolist() if "task" in scores.dims else [scores.attrs.get("task", "")]
-    known = {"model": scores.attrs.get("model", ""), "revision": scores.attrs.get("revision") or ""}
-    estimator = scores.attrs.get("method", "")
-    return {**known, "estimator": estimator, "tasks": ", ".join(map(str, named)), "headwise": __version__}
+    return {
+        "model": scores.attrs.get("model", ""),
+        "revision": scores.attrs.get("revision") or "",
+        "estimator": scores.attrs.get("method", ""),
+        "tasks": ", ".join(map(str, named)),
+        "headwise": __version__,
+    }
 
 
 def _to_json(scores: xr.DataArray, facts: dict[str, Any]) -> dict[str, Any]:
     """Scores as JSON values; null where a layer has no such head."""
-    said = "scores of attention heads, nested as in dims; null: no such head; read with headwise.load(file)"
     coords = {
         str(name): {"dims": list(map(str, values.dims)), "values": _plain(values.to_numpy())}
         for name, values in scores.coords.items()
     }
     return {
         "format": FORMAT,
-        "what": said,
+        "what": "scores of attention heads, nested as in dims; null: no such head; read with headwise.load(file)",
         **facts,
         "settings": scores.attrs,
         "dims": list(map(str, scores.dims)),
@@ -77,7 +80,9 @@ def _plain(values: Any) -> Any:
 def _from_json(record: Mapping[str, Any]) -> xr.DataArray:
     if record.get("format") != FORMAT:
         raise ValueError(f"its format is {record.get('format')!r}, not {FORMAT!r}")
-    coords = {name: (tuple(one["dims"]), _array(one["values"])) for name, one in record["coords"].items()}
+    coords = {
+        name: (tuple(coord["dims"]), _array(coord["values"])) for name, coord in record["coords"].items()
+    }
     values = np.array(record["scores"], dtype=float)  # null becomes NaN
     return xr.DataArray(
         values, dims=tuple(record["dims"]), coords=coords, name="score", attrs=dict(record["settings"])
@@ -85,13 +90,13 @@ def _from_json(record: Mapping[str, Any]) -> xr.DataArray:
 
 
 def _array(values: Any) -> Any:
-    found = np.array(values)
-    return found.astype(float) if found.dtype == object else found
+    array = np.array(values)
+    return array.astype(float) if array.dtype == object else array
 
 
-def keep_scores(scores: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
+def keep_scores(scores: xr.DataArray, folder: Path, **deciding: Any) -> xr.DataArray:
     """Writes a folder of scores that `headwise.load` opens; gives them back."""
-    with manifest.new_folder(folder, "scores", **noted) as aside:
+    with manifest.new_folder(folder, "scores", **deciding) as aside:
         save_scores(scores, aside / SCORES_FILE)
         save_scores(scores, aside / JSON)
     return scores
@@ -110,11 +115,11 @@ def given_scores(scores: Any) -> xr.DataArray:
         raise HeadwiseError(
             f"scores are a {type(scores).__name__}: give an array (task, layer, head), or a folder of saved scores"
         )
-    found = load(scores) if Path(scores).is_dir() else load_scores(scores)
-    found = getattr(found, "scores", found)
-    if not isinstance(found, xr.DataArray):
-        raise HeadwiseError(f"{scores} holds a {type(found).__name__}, not scores")
-    return found
+    saved = load(scores) if Path(scores).is_dir() else load_scores(scores)
+    saved = getattr(saved, "scores", saved)
+    if not isinstance(saved, xr.DataArray):
+        raise HeadwiseError(f"{scores} holds a {type(saved).__name__}, not scores")
+    return saved
 
 
 def load_scores(path: str | Path) -> HeadScores:

@@ -51,19 +51,22 @@ def gate_gradient(model: Any, task: Task, settings: GateGradient) -> xr.DataArra
     Returns:
         (layer, head), 0 or more.
     """
-    given = {name: getattr(settings, name) for name in ("absolute", "divisor", "layer_norm", "min_max")}
-    chosen = _Options(
-        **VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None}
-    )
+    variant: dict[str, Any] = dict(VARIANTS[settings.variant])
+    for name in ("absolute", "divisor", "layer_norm", "min_max"):
+        if getattr(settings, name) is not None:
+            variant[name] = getattr(settings, name)
+    formula = _Formula(**variant)
     subject = prepare(model, task, settings)
     with frozen(subject.model):
-        total = _total(subject, chosen)
-    scores = _normalised(total, subject.scored, chosen)
-    return as_scores(scores, subject, "gate-gradient", "magnitude", variant=settings.variant, **vars(chosen))
+        total = _total(subject, formula)
+    scores = _normalised(total, subject.scored, formula)
+    return as_scores(scores, subject, "gate-gradient", "magnitude", variant=settings.variant, **vars(formula))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _Formula:
+    """What a variant computes, as the settings have it."""
+
     absolute: Level = "example"
     divisor: Divisor = "examples"
     layer_norm: bool = False
@@ -86,9 +89,9 @@ def token_gradients(subject: TaskSubject, batch: Batch) -> Tensor:
 
 
 def _gradient(subject: TaskSubject, batch: Batch, gates: Tensor, intact: bool = True) -> Tensor:
-    rows = (
-        gates[batch.owner] if gates.ndim == 3 and len(batch.owner) != len(batch) else gates
-    )  # as in `Subject.forward`
+    rows = gates
+    if gates.ndim == 3 and len(batch.owner) != len(batch):  # as in `TaskSubject.forward`
+        rows = gates[batch.owner]
     # the gates stay open until layers have been repeated, under gradient checkpointing
     with with_gradients(subject.model), subject.heads.gated(rows):
         # rows do not see each other, so the derivative of the sum by a row's gates is that of the row's own loss
@@ -99,36 +102,36 @@ def _gradient(subject: TaskSubject, batch: Batch, gates: Tensor, intact: bool = 
     return gradient * subject.base
 
 
-def _total(subject: TaskSubject, chosen: _Options) -> Tensor:
+def _total(subject: TaskSubject, formula: _Formula) -> Tensor:
     """The sum of absolute derivatives over its divisor, (layers, heads)."""
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     examples = tokens = count = 0
-    plan = subject.plan_in_order() if chosen.absolute == "batch" else subject.plan()
+    plan = subject.plan_in_order() if formula.absolute == "batch" else subject.plan()
     for batch in subject.read(plan, f"scoring {subject.task.name}"):
-        if chosen.absolute == "token":
+        if formula.absolute == "token":
             total += token_gradients(subject, batch).abs().sum(dim=(0, 1), dtype=torch.float64)
-        elif chosen.absolute == "example":
+        elif formula.absolute == "example":
             total += example_gradients(subject, batch).abs().sum(dim=0, dtype=torch.float64)
         else:
             total += example_gradients(subject, batch).mean(dim=0, dtype=torch.float64).abs()
         examples += len(batch)
         count += 1
-        if "tokens" in chosen.divisor:
+        if "tokens" in formula.divisor:
             tokens += int(batch.inputs["attention_mask"].sum())
-    divisor = {"examples": examples, "batches": count}.get(chosen.divisor, tokens)
+    divisor = {"examples": examples, "batches": count}.get(formula.divisor, tokens)
     by_layer = torch.full((total.shape[0], 1), divisor, dtype=torch.float64, device=total.device)
-    if chosen.divisor == "tokens, last layer examples":
+    if formula.divisor == "tokens, last layer examples":
         by_layer[-1] = examples
-    elif chosen.divisor == "tokens, last layer none":
+    elif formula.divisor == "tokens, last layer none":
         by_layer[-1] = 1
     return total / by_layer
 
 
-def _normalised(total: Tensor, scored: Tensor, chosen: _Options) -> Tensor:
-    if chosen.layer_norm:
+def _normalised(total: Tensor, scored: Tensor, formula: _Formula) -> Tensor:
+    if formula.layer_norm:
         # the tiny number is Michel et al.'s: a layer without any gradient stays 0
         total = total / (total.square().sum(dim=1, keepdim=True).sqrt() + 1e-20)
-    if chosen.min_max:
+    if formula.min_max:
         low, high = total[scored].min(), total[scored].max()
         total = (total - low) / (high - low) if high > low else torch.zeros_like(total)
     return total

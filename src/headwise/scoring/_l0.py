@@ -38,25 +38,18 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     Returns:
         (layer, head): log a, higher for gates held open harder. A coordinate `gate` has the gate at test, 0–1.
     """
-    penalty, fraction, steps, lr, start = (
-        settings.penalty,
-        settings.fraction,
-        settings.steps,
-        settings.lr,
-        settings.start,
-    )
+    penalty, fraction, start = settings.penalty, settings.fraction, settings.start
+    steps, lr = settings.steps, settings.lr
     subject = prepare(model, task, settings)
     chance = generator(subject)
     log_a = torch.full_like(subject.base, start).requires_grad_()
-    wanted = count_for(fraction, int(subject.scored.sum()))
     total = int(subject.scored.sum())
+    n_open = count_for(fraction, total)
     price = penalty if penalty is not None else 0.0
 
     def gates_of(step: int, examples: int) -> torch.Tensor:
-        noise = torch.rand((examples, *log_a.shape), generator=chance).to(
-            subject.device
-        )  # (examples, layers, heads)
-        return concrete.sample(log_a, noise)
+        noise = torch.rand((examples, *log_a.shape), generator=chance)  # (examples, layers, heads)
+        return concrete.sample(log_a, noise.to(subject.device))
 
     def penalty_of(step: int) -> torch.Tensor:
         nonlocal price
@@ -64,7 +57,7 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
         if penalty is not None:
             return penalty * open_now
         # an augmented Lagrangian: the price follows the excess, below zero if need be, and the square keeps it from swinging
-        excess = (open_now - wanted) / total
+        excess = (open_now - n_open) / total
         price += float(excess.detach()) * PRICE_STEP
         return price * excess + STIFFNESS * excess.square()
 

@@ -29,7 +29,7 @@ class LastTokens:
 
     def __init__(self, subject: TaskSubject, side: Batch) -> None:
         self.subject, self.side = subject, side
-        inputs = _left(side.inputs)
+        inputs = _padded_on_the_left(side.inputs)
         mask = inputs["attention_mask"]
         if not bool(mask.all()):
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
@@ -58,13 +58,13 @@ class LastTokens:
             return subject.model.encoder(**inputs, **options)
 
 
-def _left(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _padded_on_the_left(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Inputs (rows, tokens) with all padding moved to the left, so that the last tokens stand in one column."""
     mask = inputs["attention_mask"].bool()
     columns = mask.shape[1]
     behind = mask.int().flip(1).argmax(1)  # padding behind the last real token, (rows,)
-    place = (torch.arange(columns, device=mask.device) - behind[:, None]) % columns
-    return {name: value.gather(1, place.to(value.device)) for name, value in inputs.items()}
+    sources = (torch.arange(columns, device=mask.device) - behind[:, None]) % columns
+    return {name: value.gather(1, sources.to(value.device)) for name, value in inputs.items()}
 
 
 def can_continue(subject: TaskSubject, side: Batch, differences: Tensor) -> bool:
@@ -87,19 +87,15 @@ def can_continue(subject: TaskSubject, side: Batch, differences: Tensor) -> bool
         return False
     longest = int(lengths.argmax())
     row = slice(longest, longest + 1)
-    one = Batch(
-        {name: value[row] for name, value in side.inputs.items()},
-        side.labels,
-        side.index,
-        side.owner[row],
-        side.kind,
-    )
+    inputs = {name: value[row] for name, value in side.inputs.items()}
+    prompt = Batch(inputs, side.labels, side.index, side.owner[row], side.kind)
     try:
         with torch.no_grad():
-            found = LastTokens(subject, one).differences()
+            difference = LastTokens(subject, prompt).differences()
     except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
-        return False  # the model keeps something else than a cache of keys and values, or wants to be asked for it in another way
-    return torch.allclose(found.float(), differences[row].float(), rtol=1e-3, atol=1e-4)
+        # the model keeps something else than a cache of keys and values, or wants to be asked for it in another way
+        return False
+    return torch.allclose(difference.float(), differences[row].float(), rtol=1e-3, atol=1e-4)
 
 
 def long_enough(side: Batch) -> bool:

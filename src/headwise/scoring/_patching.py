@@ -1,6 +1,7 @@
 """`patching` and `attribution-patching`: how much of an answer one head carries, on clean and corrupted prompts."""
 
 from contextlib import nullcontext
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -73,28 +74,25 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
             with subject.heads.recorded("all") as tape:
                 carried = _differences(subject, source)
             ends[0] += carried.sum().double().cpu()
-            with entrances.recording() as kept:
-                own = _differences(subject, target)
-            ends[1] += own.sum().double().cpu()
-            _keep(subject, batch, carried if settings.direction == "denoise" else own)
+            with entrances.recording() as outputs:
+                unpatched = _differences(subject, target)
+            ends[1] += unpatched.sum().double().cpu()
+            _keep(subject, batch, carried if settings.direction == "denoise" else unpatched)
             rows, tokens = target.inputs["input_ids"].shape
-            at_once = max(
-                1, min(ROWS // rows, TOKENS.get(subject.device.type, TOKENS["cuda"]) // (rows * tokens))
-            )
+            most_tokens = TOKENS.get(subject.device.type, TOKENS["cuda"])
+            at_once = max(1, min(ROWS // rows, most_tokens // (rows * tokens)))
             for block, heads in _by_block(subject, entrances).items():
                 for start in range(0, len(heads), at_once):
-                    some = heads[start : start + at_once]
+                    group = heads[start : start + at_once]
+                    sets = list(chain.from_iterable([HeadSet([head])] * rows for head in group))
+                    sources = list(range(rows)) * len(group)
                     with (
-                        entrances.entered(block, kept, len(some)),
-                        subject.heads.patched(
-                            [HeadSet([head]) for head in some for _ in range(rows)],
-                            tape,
-                            settings.tokens,
-                            rows=list(range(rows)) * len(some),
-                        ),
+                        entrances.entered(block, outputs, len(group)),
+                        subject.heads.patched(sets, tape, settings.tokens, rows=sources),
                     ):
-                        found = _differences(subject, target.repeated(len(some))).view(len(some), rows).sum(1)
-                    for head, value in zip(some, found.double().cpu(), strict=True):
+                        differences = _differences(subject, target.repeated(len(group)))
+                    by_head = differences.view(len(group), rows).sum(1).double().cpu()
+                    for head, value in zip(group, by_head, strict=True):
                         patched[head] += value
     values = (patched - ends[1]) / _span(ends, len(subject.encoded), task)
     return as_scores(
@@ -117,7 +115,8 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
         (layer, head).
     """
     subject = _subject(model, task, settings)
-    summed, ends = torch.zeros(subject.heads.shape, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    summed = torch.zeros(subject.heads.shape, dtype=torch.float64)
+    ends = torch.zeros(2, dtype=torch.float64)
     encoder = subject.model.encoder
     alone = None if settings.tokens == "last" else False  # whether last tokens can be read by themselves
     with frozen(subject.model), subject.lesioned():
@@ -131,21 +130,20 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
                 alone = can_continue(subject, source, carried)
             last = LastTokens(subject, target) if alone and long_enough(target) else None
             with with_gradients(subject.model), subject.heads.edited(here):
-                own = _differences(subject, target) if last is None else last.differences()
-                total = own.sum()
+                unpatched = _differences(subject, target) if last is None else last.differences()
+                total = unpatched.sum()
             ends[1] += total.detach().double().cpu()
-            _keep(subject, batch, carried if settings.direction == "denoise" else own)
+            _keep(subject, batch, carried if settings.direction == "denoise" else unpatched)
             leaves = [here.leaves[site.index] for site in subject.heads.sites]
             slopes = torch.autograd.grad(total, leaves, allow_unused=True)
             for site, slope in zip(subject.heads.sites, slopes, strict=True):
                 if slope is None:
                     continue
-                carrying = _chosen(encoder, there.outputs[site.index], source, settings.tokens)
+                carrying = _at_tokens(encoder, there.outputs[site.index], source, settings.tokens)
                 before = here.outputs[site.index]
                 if last is None:
-                    before, slope = (
-                        _chosen(encoder, values, target, settings.tokens) for values in (before, slope)
-                    )
+                    before = _at_tokens(encoder, before, target, settings.tokens)
+                    slope = _at_tokens(encoder, slope, target, settings.tokens)
                 change = ((carrying - before) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
                 summed[site.index, : site.n_heads] += change.cpu()
     values = summed / _span(ends, len(subject.encoded), task)
@@ -197,17 +195,14 @@ def _sides(batch: Batch, direction: str, tokens: str) -> tuple[Batch, Batch]:
             f"example {int(batch.index[number])} has {int(lengths[number, 0])} tokens in its clean prompt and {int(lengths[number, 1])} in its "
             "corrupted one: all tokens can be patched only if both have equally many; make them equal, or set tokens='last'"
         )
-    sides = [
-        Batch(
-            {name: value[side::2] for name, value in batch.inputs.items()},
-            batch.labels,
-            batch.index,
-            batch.owner[side::2],
-            batch.kind,
-        )
-        for side in (0, 1)
-    ]
-    return (sides[0], sides[1]) if direction == "denoise" else (sides[1], sides[0])
+    clean, corrupted = _side(batch, 0), _side(batch, 1)
+    return (clean, corrupted) if direction == "denoise" else (corrupted, clean)
+
+
+def _side(batch: Batch, side: int) -> Batch:
+    """The clean (0) or the corrupted (1) prompts of a batch."""
+    inputs = {name: value[side::2] for name, value in batch.inputs.items()}
+    return Batch(inputs, batch.labels, batch.index, batch.owner[side::2], batch.kind)
 
 
 def _differences(subject: TaskSubject, side: Batch) -> Tensor:
@@ -223,7 +218,7 @@ def _keep(subject: TaskSubject, batch: Batch, clean: Tensor) -> None:
     subject.answers.keep(batch, DecoderOutput(softplus(-clean), clean.detach(), clean))
 
 
-def _chosen(encoder: nn.Module, values: Tensor, side: Batch, tokens: str) -> Tensor:
+def _at_tokens(encoder: nn.Module, values: Tensor, side: Batch, tokens: str) -> Tensor:
     """Values (rows, tokens, ...) at the tokens that are patched: real ones in order, padding aside, or the last."""
     real = real_columns(encoder, side.inputs)  # (rows, tokens)
     if tokens == "last":

@@ -27,7 +27,7 @@ def section(scores: xr.DataArray) -> Section:
     """The section of patching scores, (task, layer, head)."""
     facts = scores.attrs
     table = listed(scores)
-    chosen = {str(name): _places(table, str(name)) for name in scores["task"].values}
+    top = {str(name): _top_heads(table, str(name)) for name in scores["task"].values}
     framed = f"Framed: the {LISTED} heads that carry the most."
     return Section(
         title="What each head carries of an answer",
@@ -36,12 +36,10 @@ def section(scores: xr.DataArray) -> Section:
             Chart(
                 "patching-maps",
                 "Share of the logit difference, every head",
-                partial(heatmaps, scores, signed=True, chosen=chosen),
+                partial(heatmaps, scores, signed=True, chosen=top),
                 framed,
             ),
-            HeadMaps(
-                "patching", "One head at a time", "share of the logit difference", scores, chosen, framed
-            ),
+            HeadMaps("patching", "One head at a time", "share of the logit difference", scores, top, framed),
             Table("patching-heads", "What heads carry of the logit difference", table, ENDS),
         ],
         methods=_methods(facts),
@@ -69,11 +67,11 @@ def findings(scores: xr.DataArray) -> list[str]:
         values = scores.sel(task=name).transpose("layer", "head").to_numpy()
         most, least = (np.unravel_index(pick(values), values.shape) for pick in (np.nanargmax, np.nanargmin))
         large = int((values >= LARGE).sum())
-        against = (
-            f"; head {least[0]}.{least[1]} works against it the most, {number(100 * values[least])} %"
-            if values[least] < 0
-            else ""
-        )
+        against = ""
+        if values[least] < 0:
+            against = (
+                f"; head {least[0]}.{least[1]} works against it the most, {number(100 * values[least])} %"
+            )
         sentences.append(
             f"{name}: head {most[0]}.{most[1]} carries {number(100 * values[most])} % of the logit difference by itself, the most of "
             f"{int(np.isfinite(values).sum())} heads; {large} carr{'ies' if large == 1 else 'y'} at least {100 * LARGE:g} %{against}."
@@ -87,14 +85,14 @@ def listed(scores: xr.DataArray) -> pd.DataFrame:
     rows = rows.sort_values(["task", "share (%)"], ascending=[True, False], kind="stable")
     rows["head"] = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].to_numpy()]
     rows["share (%)"] *= 100
-    parts = []
-    for _, part in rows.groupby("task", sort=False):
-        against = part[part["share (%)"] < 0].tail(LISTED)
-        parts.append(pd.concat([part.head(LISTED), against]).loc[lambda one: ~one.index.duplicated()])
-    return pd.concat(parts)[["task", "head", "share (%)"]].reset_index(drop=True)
+    tables = []
+    for _, of_task in rows.groupby("task", sort=False):
+        against = of_task[of_task["share (%)"] < 0].tail(LISTED)
+        ends = pd.concat([of_task.head(LISTED), against])
+        tables.append(ends[~ends.index.duplicated()])
+    return pd.concat(tables)[["task", "head", "share (%)"]].reset_index(drop=True)
 
 
-def _places(table: pd.DataFrame, task: str) -> list[tuple[int, ...]]:
-    return [
-        tuple(map(int, head.split("."))) for head in table.loc[table["task"] == task, "head"].head(LISTED)
-    ]
+def _top_heads(table: pd.DataFrame, task: str) -> list[tuple[int, ...]]:
+    heads = table.loc[table["task"] == task, "head"].head(LISTED)
+    return [tuple(map(int, head.split("."))) for head in heads]

@@ -30,11 +30,9 @@ def as_scores(
     Raises:
         HeadwiseError: a head that is scored has no finite score, or losses were NaN.
     """
-    array = (
-        values.detach().double().cpu().numpy()
-        if isinstance(values, Tensor)
-        else np.asarray(values, dtype=float)
-    )
+    if isinstance(values, Tensor):
+        values = values.detach().double().cpu().numpy()
+    array = np.asarray(values, dtype=float)
     scored = subject.scored.cpu().numpy()
     check_scores(array, scored, method, subject.task.name)
     subject.check_losses()

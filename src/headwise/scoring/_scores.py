@@ -29,11 +29,9 @@ class HeadScores(xr.DataArray):  # type: ignore[no-untyped-call]
         from headwise.scoring import _patching_section as patching
 
         scores = self if "task" in self.dims else self.expand_dims(task=[self.attrs.get("task", "task")])
-        return (
-            patching.section(scores)
-            if self.attrs.get("method") in patching.METHODS
-            else _section(scores, fraction)
-        )
+        if self.attrs.get("method") in patching.METHODS:
+            return patching.section(scores)
+        return _section(scores, fraction)
 
     def _repr_html_(self) -> str:
         described = {"layer", "head"} <= set(self.dims) <= {"task", "layer", "head"}
@@ -50,11 +48,9 @@ def _section(scores: xr.DataArray, fraction: float) -> Section:
     first = "of the largest size (scores are signed)" if signed else "highest"
     framed = f"{len(next(iter(sets.values())))} {first} of {int(scores.isel(task=0).notnull().sum())} heads"
     spread = "; σ: how much the number of top heads in a layer differs between tasks" if len(sets) > 1 else ""
-    named = (
-        f"{facts['method']} ({facts['variant']})"
-        if facts.get("variant")
-        else facts.get("method", "a method that was given")
-    )
+    named = facts.get("method", "a method that was given")
+    if facts.get("variant"):
+        named = f"{named} ({facts['variant']})"
     return Section(
         title="Importance of every head",
         findings=[f"{'; '.join(f'{name}: head {best[name]} {size}' for name in sets if name in best)}."],
@@ -78,7 +74,7 @@ def _section(scores: xr.DataArray, fraction: float) -> Section:
         notes=[*facts.get("at_chance", {}).values(), *facts.get("notes", [])],
         values={
             **values(scores),
-            "top": {name: [list(head) for head in chosen] for name, chosen in sets.items()},
+            "top": {name: list(map(list, heads)) for name, heads in sets.items()},
         },
     )
 
@@ -91,15 +87,15 @@ def values(scores: xr.DataArray) -> dict[str, Any]:
 
 
 def _judged(facts: Mapping[Any, Any]) -> str:
-    known = judged_by(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
-    return f"{known}{intact_note(facts)}{synthetic_text(facts.get('synthetic', ()))}"
+    judged = judged_by(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
+    return f"{judged}{intact_note(facts)}{synthetic_text(facts.get('synthetic', ()))}"
 
 
 def _top_heads(scores: xr.DataArray, sets: Mapping[str, HeadSet], signed: bool) -> pd.DataFrame:
     """The chosen heads of each task, the most important first."""
     tables = []
-    for name, chosen in sets.items():
-        heads = list(chosen)
+    for name, head_set in sets.items():
+        heads = list(head_set)
         sizes = [float(scores.sel(task=name, layer=layer, head=head)) for layer, head in heads]
         named = [f"{layer}.{head}" for layer, head in heads]
         table = pd.DataFrame({"task": name, "head": named, "score": pd.Series(sizes, dtype=float)})
@@ -110,13 +106,15 @@ def _top_heads(scores: xr.DataArray, sets: Mapping[str, HeadSet], signed: bool) 
 
 def _by_layer(scores: xr.DataArray, sets: Mapping[str, HeadSet]) -> pd.DataFrame:
     """The chosen heads of each layer (rows) and task (columns), and σ of their number between several tasks."""
-    by_task = {name: chosen.layers() for name, chosen in sets.items()}
+    by_task = {name: heads.layers() for name, heads in sets.items()}
     rows = []
     for layer in range(scores.sizes["layer"]):
-        chosen = {name: layers.get(layer, ()) for name, layers in by_task.items()}
-        counts = pd.Series([len(heads) for heads in chosen.values()])
-        listed = {name: " ".join(map(str, heads)) or "-" for name, heads in chosen.items()}
-        rows.append({"layer": layer, **listed, **({"σ": counts.std(ddof=0)} if len(sets) > 1 else {})})
+        in_layer = {name: layers.get(layer, ()) for name, layers in by_task.items()}
+        row: dict[str, Any] = {"layer": layer}
+        row |= {name: " ".join(map(str, heads)) or "-" for name, heads in in_layer.items()}
+        if len(sets) > 1:
+            row["σ"] = pd.Series([len(heads) for heads in in_layer.values()]).std(ddof=0)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -124,12 +122,11 @@ def language_modelling(facts: Mapping[Any, Any]) -> list[Table]:
     """Every metric of the intact model where it was asked to predict text."""
     from headwise.tasks import metric_label
 
-    performance = {
-        task: found for task, found in facts.get("performance", {}).items() if "perplexity" in found
-    }
-    rows = [
-        {"task": task, **{metric_label(name): value for name, value in found.items()}}
-        for task, found in performance.items()
-    ]
+    rows = []
+    for task, values_of in facts.get("performance", {}).items():
+        if "perplexity" in values_of:
+            rows.append({"task": task} | {metric_label(name): value for name, value in values_of.items()})
+    if not rows:
+        return []
     caption = "Of the intact model, on the examples that were scored."
-    return [Table("language-modelling", "Language modelling", pd.DataFrame(rows), caption)] if rows else []
+    return [Table("language-modelling", "Language modelling", pd.DataFrame(rows), caption)]

@@ -1,6 +1,7 @@
 """Choosing heads by their scores, over the whole model, and random sets under the same constraint."""
 
 from collections.abc import Sequence
+from math import comb
 from numbers import Integral, Real
 
 import numpy as np
@@ -119,16 +120,16 @@ def _first(
     room = _room(valid.sum(axis=1), amount, min_per_layer)
     # a stable sort of -score keeps row-major order, which is (layer, head), among equals; NaN sorts last
     order = np.argsort(np.where(valid, -values, np.nan).ravel(), kind="stable")[: int(valid.sum())]
-    chosen: list[tuple[int, int]] = []
-    taken = np.zeros(len(values), dtype=int)
+    heads: list[tuple[int, int]] = []
+    in_layer = np.zeros(len(values), dtype=int)
     for flat in order:
-        if len(chosen) == amount:
+        if len(heads) == amount:
             break
         layer, head = divmod(int(flat), values.shape[1])
-        if taken[layer] < room[layer]:
-            taken[layer] += 1
-            chosen.append((layer, head))
-    return HeadSet(chosen)
+        if in_layer[layer] < room[layer]:
+            in_layer[layer] += 1
+            heads.append((layer, head))
+    return HeadSet(heads)
 
 
 def random_heads(
@@ -169,23 +170,21 @@ def random_heads(
 
 
 def _draw(grid: NDArray[np.bool_], counts: Sequence[int], rng: np.random.Generator) -> HeadSet:
-    return HeadSet(
-        (layer, int(head))
-        for layer, count in enumerate(counts)
-        for head in rng.choice(np.flatnonzero(grid[layer]), size=count, replace=False)
-    )
+    heads: list[tuple[int, int]] = []
+    for layer, count in enumerate(counts):
+        drawn = rng.choice(np.flatnonzero(grid[layer]), size=count, replace=False)
+        heads += [(layer, int(head)) for head in drawn]
+    return HeadSet(heads)
 
 
 def _ways(sizes: NDArray[np.intp], room: NDArray[np.intp], n: int) -> list[list[int]]:
     """ways[l][m]: how many sets of m heads from layers l, l+1, … obey the room of each layer (exact integers)."""
-    from math import comb
-
     ways = [[1] + [0] * n]
     for size, limit in zip(sizes[::-1].tolist(), room[::-1].tolist(), strict=True):
-        above = ways[0]
-        ways.insert(
-            0, [sum(comb(size, c) * above[m - c] for c in range(min(limit, m) + 1)) for m in range(n + 1)]
-        )
+        above, here = ways[0], []
+        for m in range(n + 1):
+            here.append(sum(comb(size, c) * above[m - c] for c in range(min(limit, m) + 1)))
+        ways.insert(0, here)
     return ways
 
 
@@ -193,14 +192,11 @@ def _layer_counts(
     sizes: NDArray[np.intp], room: NDArray[np.intp], n: int, ways: list[list[int]], rng: np.random.Generator
 ) -> list[int]:
     """Draws how many heads each layer gives, with the probability that a uniformly drawn allowed set has them."""
-    from math import comb
-
     counts = []
     for layer, (size, limit) in enumerate(zip(sizes.tolist(), room.tolist(), strict=True)):
         # divided as integers by Python, which rounds correctly however large they are
-        odds = np.array(
-            [comb(size, c) * ways[layer + 1][n - c] / ways[layer][n] for c in range(min(limit, n) + 1)]
-        )
+        above, total = ways[layer + 1], ways[layer][n]
+        odds = np.array([comb(size, c) * above[n - c] / total for c in range(min(limit, n) + 1)])
         counts.append(int(rng.choice(len(odds), p=odds / odds.sum())))
         n -= counts[-1]
     return counts

@@ -1,6 +1,7 @@
 """Settings of scores and lesions: declared once, without torch."""
 
 from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import field_validator, model_validator
 from headwise._base.lazy import Registry
 from headwise._passes.settings import Reading as Reading
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.settings import Settings, option
+from headwise.settings import Settings, checked, option
 
 ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     "estimator",
@@ -56,28 +57,28 @@ class Estimation(Reading):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_options(cls, given: Any) -> Any:
+    def _own_options(cls, arguments: Any) -> Any:
         """Options of the method may stand beside the others: `score(..., method="l0", steps=100)`."""
-        if not isinstance(given, dict):
-            return given
-        given = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
-        }  # JSON has no tuples
-        further = [name for name in given if name not in cls.model_fields]
-        method = given.get("method", cls.model_fields["method"].default)
-        if not further or not (callable(method) or method in ESTIMATORS):
-            return given
-        moved = {name: given[name] for name in further}
+        if not isinstance(arguments, dict):
+            return arguments
+        fields: dict[str, Any] = {}
+        options: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if isinstance(value, list):  # JSON has no tuples
+                value = tuple(value)
+            (fields if name in cls.model_fields else options)[name] = value
+        method = fields.get("method", cls.model_fields["method"].default)
+        if not options or not (callable(method) or method in ESTIMATORS):
+            return fields | options
         try:
-            check_options(method, moved, cls)
+            check_options(method, options, cls)
         except HeadwiseError as error:
             raise ValueError(str(error)) from None
-        kept = {name: value for name, value in given.items() if name not in moved}
-        return {**kept, "options": {**given.get("options", {}), **moved}}
+        return {**fields, "options": {**fields.get("options", {}), **options}}
 
     @field_validator("method")
     @classmethod
-    def _known(cls, method: Any) -> Any:
+    def _is_there(cls, method: Any) -> Any:
         if not callable(method) and method not in ESTIMATORS:
             raise ValueError(
                 f"{method!r} is unknown{did_you_mean(method, ESTIMATORS)}; choose one of {', '.join(ESTIMATORS)}"
@@ -90,10 +91,10 @@ class Estimation(Reading):
         return {**({} if self.variant is None else {"variant": self.variant}), **self.options}
 
     def decides(self) -> dict[str, Any]:
-        found = super().decides()
+        facts = super().decides()
         if {"absolute", "divisor"} & set(self.own) or self.own.get("variant") in OF_BATCHES:
-            found["batch_size"] = self.batch_size
-        return found
+            facts["batch_size"] = self.batch_size
+        return facts
 
 
 class Score(Estimation):
@@ -126,37 +127,33 @@ def estimator(method: str | Callable[..., Any]) -> Callable[..., Any]:
 
 def option_names(method: str | Callable[..., Any]) -> list[str] | None:
     """The options that a method has of its own; None: it takes any."""
-    from inspect import Parameter, signature
-
     function = estimator(method)
     declared = getattr(function, "settings", None)
     if declared is not None:
         return [name for name in declared.model_fields if name not in Reading.model_fields]
     parameters = list(signature(function).parameters.values())[2:]
-    if any(one.kind is Parameter.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return [one.name for one in parameters if one.name not in Reading.model_fields]
+    return [parameter.name for parameter in parameters if parameter.name not in Reading.model_fields]
 
 
 def check_options(
-    method: str | Callable[..., Any], given: Mapping[str, Any], beside: type[Settings] = Reading
+    method: str | Callable[..., Any], options: Mapping[str, Any], beside: type[Settings] = Reading
 ) -> None:
     """Checks the options of a method: their names, and their values where the method declares them.
 
     Raises:
         HeadwiseError: the method has no such option, or its value is out of bounds.
     """
-    if isinstance(method, str) and not given:
+    if isinstance(method, str) and not options:
         return  # estimators of headwise need no option: they are not imported for nothing
-    from headwise.settings import checked
-
-    known = option_names(method)
+    names = option_names(method)
     label = method if isinstance(method, str) else getattr(method, "__name__", "given")
-    for name in given:
-        if known is not None and name not in known:
-            near = did_you_mean(name, [*known, *beside.model_fields])
-            has = f"its own are {', '.join(known)}" if known else "it has none of its own"
+    for name in options:
+        if names is not None and name not in names:
+            near = did_you_mean(name, [*names, *beside.model_fields])
+            has = f"its own are {', '.join(names)}" if names else "it has none of its own"
             raise HeadwiseError(f"method {label!r} has no option {name!r}{near}; {has}")
     declared = getattr(estimator(method), "settings", None)
     if declared is not None:
-        checked(declared, given)
+        checked(declared, options)

@@ -52,16 +52,13 @@ def shapley(model: Any, task: Task, settings: Shapley) -> xr.DataArray:
             else:
                 value = metric_values(subject, outcome.predictions)
             subject.answers.fill(outcome.predictions[0], outcome.losses[0])
-            for place, head in enumerate(sequence):
-                shares[(draw, *head)] += (value[place] - value[place + 1]) / 2
+            for number, head in enumerate(sequence):
+                shares[(draw, *head)] += (value[number] - value[number + 1]) / 2
     scores = as_scores(
         shares.mean(axis=0), subject, "shapley", "signed", permutations=permutations, measure=measure
     )
-    spread = (
-        shares.std(axis=0, ddof=1) / np.sqrt(permutations)
-        if permutations > 1
-        else np.full(subject.heads.shape, np.nan)
-    )
-    return scores.assign_coords(
-        error=(("layer", "head"), np.where(subject.scored.cpu().numpy(), spread, np.nan))
-    )
+    error = np.full(subject.heads.shape, np.nan)
+    if permutations > 1:
+        error = shares.std(axis=0, ddof=1) / np.sqrt(permutations)
+    error = np.where(subject.scored.cpu().numpy(), error, np.nan)
+    return scores.assign_coords(error=(("layer", "head"), error))

@@ -40,18 +40,18 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
     steps, lr, straight_through = settings.steps, settings.lr, settings.straight_through
     subject = prepare(model, task, settings)
     total = int(subject.scored.sum())
-    wanted = count_for(settings.fraction, total) if settings.k is None else settings.k
-    if not 1 <= wanted <= total:
-        raise HeadwiseError(f"{wanted} heads cannot be kept of {total}; choose between 1 and {total}")
+    k = count_for(settings.fraction, total) if settings.k is None else settings.k
+    if not 1 <= k <= total:
+        raise HeadwiseError(f"{k} heads cannot be kept of {total}; choose between 1 and {total}")
     chance = generator(subject)
     learnt = torch.zeros(total, device=subject.device, requires_grad=True)  # (heads,)
 
     def gates_of(step: int, examples: int) -> Tensor:
         temperature = HOT * (COLD / HOT) ** (step / max(1, steps - 1))
         uniform = torch.rand(total, generator=chance).clamp(1e-6, 1 - 1e-6).to(subject.device)
-        soft = soft_top_k(learnt - (-uniform.log()).log(), wanted, temperature)  # (heads,)
+        soft = soft_top_k(learnt - (-uniform.log()).log(), k, temperature)  # (heads,)
         if straight_through:
-            hard = torch.zeros_like(soft).index_fill_(0, soft.topk(wanted).indices, 1.0)
+            hard = torch.zeros_like(soft).index_fill_(0, soft.topk(k).indices, 1.0)
             soft = hard + soft - soft.detach()
         return torch.zeros_like(subject.base).masked_scatter(subject.scored, soft)  # (layers, heads)
 
@@ -66,10 +66,10 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
         description=f"subset, {task.name}",
     )
     values = torch.zeros_like(subject.base).masked_scatter(subject.scored, learnt.detach())
-    used = {"k": wanted, "steps": steps, "lr": lr, "straight_through": straight_through}
+    used = {"k": k, "steps": steps, "lr": lr, "straight_through": straight_through}
     scores = as_scores(values, subject, "subset", "magnitude", **used)
-    kept = top_heads(scores, n=wanted).to_mask(subject.heads.shape).astype(float)
-    return scores.assign_coords(kept=(("layer", "head"), kept))
+    members = top_heads(scores, n=k).to_mask(subject.heads.shape).astype(float)
+    return scores.assign_coords(kept=(("layer", "head"), members))
 
 
 def soft_top_k(perturbed: Tensor, k: int, temperature: float) -> Tensor:

@@ -129,9 +129,9 @@ def _contract(scores: Tensor, active: Tensor) -> Tensor:
     s, h, c = scores[todo], heads[todo], cycle[todo]
     rows = torch.arange(len(todo), device=s.device)
     lead = c.int().argmax(-1)  # the node that stands for the cycle
-    own = s.gather(2, h[..., None]).squeeze(-1)  # score of each node's chosen arc
+    arc = s.gather(2, h[..., None]).squeeze(-1)  # score of each node's chosen arc
     # Into the cycle: breaking it at c costs c's own arc. Out of it: the best member.
-    into, enter = (s - own[..., None]).masked_fill(~c[..., None], -torch.inf).max(1)  # (todo, heads)
+    into, enter = (s - arc[..., None]).masked_fill(~c[..., None], -torch.inf).max(1)  # (todo, heads)
     out, leave = s.masked_fill(~c[:, None, :], -torch.inf).max(2)  # (todo, dependents)
     s = s.masked_fill(c[:, None, :] | c[..., None], -torch.inf)
     outside = ~c
@@ -151,15 +151,13 @@ def _one_cycle(heads: Tensor, active: Tensor) -> Tensor:
     """The members of one cycle of each row's head graph, if it has any; (batch, nodes) bool."""
     batch, nodes = heads.shape
     far = heads
-    for _ in range(
-        nodes.bit_length()
-    ):  # after 2^k >= nodes steps up, every node is at the root or on a cycle
+    # after 2^k >= nodes steps up, every node is at the root or on a cycle
+    for _ in range(nodes.bit_length()):
         far = far.gather(1, far)
     on = torch.zeros(batch, nodes, dtype=torch.bool, device=heads.device)
     stuck = (far != 0) & active
-    first = far.gather(
-        1, stuck.int().argmax(-1, keepdim=True)
-    )  # (batch, 1), a node of the cycle; 0 where there is none
+    # (batch, 1), a node of the cycle; 0 where there is none
+    first = far.gather(1, stuck.int().argmax(-1, keepdim=True))
     step = first
     while not bool(on.gather(1, step).all()):
         on.scatter_(1, step, True)

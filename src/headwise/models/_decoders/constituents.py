@@ -47,23 +47,21 @@ class ConstituentDecoder(nn.Module):
         punctuation and the top node left out."""
         lengths = batch.n_words
         posts = self.posts(self.dropout(pool_words(states, batch)), lengths)  # (batch, posts, 2 dim)
-        scores = (
-            self.span(self.span_left(posts), self.span_right(posts)).squeeze(1).float()
-        )  # (batch, posts, posts)
-        left, right = self.label_left(posts), self.label_right(posts)
+        # (batch, posts, posts)
+        scores = self.span(self.span_left(posts), self.span_right(posts)).squeeze(1).float()
+        starting, ending = self.label_left(posts), self.label_right(posts)
         start, end, name = batch.trees.unbind(2)  # (batch, spans), name -100 beyond a tree
         row = torch.arange(len(scores), device=scores.device)[:, None]
-        named = self.label.pairs(left[row, start].flatten(0, 1), right[row, end].flatten(0, 1)).float()
-        stage_two = nn.functional.cross_entropy(named, name.flatten(), reduction="none").view_as(
-            name
-        )  # 0 where name is -100
-        found = scores[row, start, end].masked_fill(name < 0, 0)
-        loss = ((stage_two - found).sum(1) + log_partition(scores, lengths)) / lengths
+        named = self.label.pairs(starting[row, start].flatten(0, 1), ending[row, end].flatten(0, 1)).float()
+        # 0 where name is -100
+        stage_two = nn.functional.cross_entropy(named, name.flatten(), reduction="none").view_as(name)
+        of_tree = scores[row, start, end].masked_fill(name < 0, 0)
+        loss = ((stage_two - of_tree).sum(1) + log_partition(scores, lengths)) / lengths
 
         def decode() -> Tensor:
             row, first, last = cky(span_marginals(scores, lengths), lengths).nonzero(as_tuple=True)
-            found = self.label.pairs(left[row, first], right[row, last]).argmax(-1) - 1
-            predicted = table(row, first, last, found)
+            labels = self.label.pairs(starting[row, first], ending[row, last]).argmax(-1) - 1
+            predicted = table(row, first, last, labels)
             gold = table(*real_rows(batch.labels).unbind(1))
             counts = bracket_counts(predicted[predicted[:, 3] >= 0], gold, lengths.tolist(), self.chains)
             return torch.from_numpy(counts).to(scores.device)
@@ -76,20 +74,21 @@ class ConstituentDecoder(nn.Module):
         edge = self.edge.to(vectors.dtype).expand(batch, 1, dim)
         before = torch.cat([edge, vectors], 1)
         after = torch.cat([vectors, edge], 1)
-        last = (
-            torch.arange(words + 1, device=lengths.device) == lengths[:, None]
-        )  # the post after the last word
+        # the post after the last word
+        last = torch.arange(words + 1, device=lengths.device) == lengths[:, None]
         after = torch.where(last[..., None], edge, after)
         return torch.cat([before, after], -1)
 
 
 def unary_chains(classes: Sequence[str]) -> NDArray[np.int64]:
     """(classes, longest chain) numbers of the labels in each joint label, -1 for none; labels evalb calls the same share a number."""
-    chains = [[SAME.get(part, part) for part in name.split(JOINT)] for name in classes]
-    number = {part: i for i, part in enumerate(sorted({part for chain in chains for part in chain}))}
+    chains = []
+    for name in classes:
+        chains.append([SAME.get(label, label) for label in name.split(JOINT)])
+    number = {label: i for i, label in enumerate(sorted(set().union(*chains)))}
     table = np.full((len(chains), max(map(len, chains), default=1)), -1, dtype=np.int64)
     for row, chain in zip(table, chains, strict=True):
-        row[: len(chain)] = [number[part] for part in chain]
+        row[: len(chain)] = [number[label] for label in chain]
     return table
 
 
@@ -110,15 +109,15 @@ def bracket_counts(
     counts = np.ones((len(lengths), max(lengths)), dtype=np.int64)
     removed = gold[gold[:, 3] < 0]
     counts[removed[:, 0], removed[:, 1]] = 0
-    place = np.concatenate(
-        [np.zeros((len(lengths), 1), dtype=np.int64), counts.cumsum(1)], 1
-    )  # post -> post among counted words
+    # post -> post among counted words
+    counted = np.concatenate([np.zeros((len(lengths), 1), dtype=np.int64), counts.cumsum(1)], 1)
 
     def brackets(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        spans = np.stack([rows[:, 0], place[rows[:, 0], rows[:, 1]], place[rows[:, 0], rows[:, 2]]], 1)
-        parts = chains[rows[:, 3]]  # (rows, longest chain)
-        row, link = ((parts >= 0) & (spans[:, 1] < spans[:, 2])[:, None]).nonzero()
-        return np.concatenate([spans[row], parts[row, link][:, None]], 1)
+        sentence, start, end, name = rows.T
+        spans = np.stack([sentence, counted[sentence, start], counted[sentence, end]], 1)
+        labels = chains[name]  # (rows, longest chain)
+        row, link = ((labels >= 0) & (spans[:, 1] < spans[:, 2])[:, None]).nonzero()
+        return np.concatenate([spans[row], labels[row, link][:, None]], 1)
 
     return match_counts(brackets(predicted), brackets(gold[gold[:, 3] >= 0]), len(lengths))
 

@@ -51,9 +51,9 @@ def match_counts(predicted: NDArray[np.int64], gold: NDArray[np.int64], batch: i
     times_predicted = np.bincount(inverse[: len(predicted)], minlength=size)
     times_gold = np.bincount(inverse[len(predicted) :], minlength=size)
     correct = np.bincount(both[:, 0], weights=np.minimum(times_predicted, times_gold), minlength=batch)
-    found = np.bincount(predicted[:, 0], minlength=batch)
-    true = np.bincount(gold[:, 0], minlength=batch)
-    return np.stack([correct.astype(np.int64), found, true], 1)
+    n_predicted = np.bincount(predicted[:, 0], minlength=batch)
+    n_gold = np.bincount(gold[:, 0], minlength=batch)
+    return np.stack([correct.astype(np.int64), n_predicted, n_gold], 1)
 
 
 def table(*columns: Tensor) -> NDArray[np.int64]:

@@ -42,10 +42,8 @@ class DependencyDecoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.root = nn.Parameter(torch.randn(dim) * 0.02)
         self.arc_dependent, self.arc_head = Role(dim, arc, dropout), Role(dim, arc, dropout)
-        self.relation_dependent, self.relation_head = (
-            Role(dim, relation, dropout),
-            Role(dim, relation, dropout),
-        )
+        self.relation_dependent = Role(dim, relation, dropout)
+        self.relation_head = Role(dim, relation, dropout)
         self.arc, self.relation = Biaffine(arc), Biaffine(relation, classes)
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
@@ -53,12 +51,10 @@ class DependencyDecoder(nn.Module):
         (right head and relation, words, words, right head), punctuation left out."""
         lengths = batch.n_words
         vectors = pool_words(states, batch)  # (batch, words, dim)
-        vectors = self.dropout(
-            torch.cat([self.root.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
-        )
-        scores = (
-            self.arc(self.arc_dependent(vectors), self.arc_head(vectors)).squeeze(1).float()
-        )  # (batch, dependent, head)
+        root = self.root.to(vectors.dtype).expand(len(vectors), 1, -1)
+        vectors = self.dropout(torch.cat([root, vectors], 1))
+        # (batch, dependent, head)
+        scores = self.arc(self.arc_dependent(vectors), self.arc_head(vectors)).squeeze(1).float()
         node = torch.arange(scores.shape[1], device=scores.device)
         masked = scores.masked_fill((node > lengths[:, None])[:, None], -torch.inf)
         dependents, heads_as = self.relation_dependent(vectors), self.relation_head(vectors)
@@ -71,17 +67,17 @@ class DependencyDecoder(nn.Module):
             pairs = dependents[:, 1:].flatten(0, 1), heads_as[row, heads].flatten(0, 1)
             return self.relation.pairs(*pairs).float().view(*heads.shape, -1)
 
-        losses = [(masked[:, 1:], head), (named(head.clamp(min=0)), relation)]  # 0 where gold is -100
-        both = [
-            nn.functional.cross_entropy(of.flatten(0, 1), gold.flatten(), reduction="none")
-            for of, gold in losses
-        ]
-        loss = (both[0] + both[1]).view_as(head).sum(1) / lengths
+        def losses(logits: Tensor, gold: Tensor) -> Tensor:
+            """One loss per word, 0 where gold is -100."""
+            return nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten(), reduction="none")
+
+        both = losses(masked[:, 1:], head) + losses(named(head.clamp(min=0)), relation)
+        loss = both.view_as(head).sum(1) / lengths
 
         def decode() -> Tensor:
-            found = TREES[self.tree](scores, lengths)[:, 1:]
-            right = (found == head) & counted.bool()
-            alike = named(found).argmax(-1) == relation
+            heads = TREES[self.tree](scores, lengths)[:, 1:]
+            right = (heads == head) & counted.bool()
+            alike = named(heads).argmax(-1) == relation
             return torch.stack([right & alike, counted, counted, right], 2).long().sum(1)  # (batch, 4)
 
         return DecodedLater(loss, decode, scores)

@@ -36,11 +36,10 @@ def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None 
     summed, right = _by_row(logits, gold, counted)
     nll = sum_by_example(summed, batch)  # (n,)
     tokens = sum_by_example(counted.sum(dim=1).float(), batch)
-    size = (
-        torch.zeros_like(tokens)
-        if sizes is None
-        else sum_by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
-    )
+    if sizes is None:
+        size = torch.zeros_like(tokens)
+    else:
+        size = sum_by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
     prediction = torch.stack([sum_by_example(right, batch), tokens, nll.detach(), size], dim=1)  # (n, 4)
     return DecoderOutput(nll / tokens.clamp(min=1), prediction, logits)
 
@@ -59,11 +58,12 @@ def _by_row(logits: Tensor, gold: Tensor, counted: Tensor) -> tuple[Tensor, Tens
     summed = torch.zeros(counted.shape[0], device=logits.device)
     right = torch.zeros_like(summed)
     step = max(1, AT_ONCE.get(logits.device.type, AT_ONCE["cuda"]) // logits.shape[-1])
-    for part, own, row in _parts(logits, gold, rows, step):
-        own, row = own.to(part.device), row.to(part.device)
-        part = part.float()
-        summed = summed.index_add(0, row, cross_entropy(part, own, reduction="none", ignore_index=IGNORED))
-        right = right.index_add(0, row, _right(part.detach(), own).float())
+    for scores, tokens, row in _portions(logits, gold, rows, step):
+        tokens, row = tokens.to(scores.device), row.to(scores.device)
+        scores = scores.float()
+        losses = cross_entropy(scores, tokens, reduction="none", ignore_index=IGNORED)
+        summed = summed.index_add(0, row, losses)
+        right = right.index_add(0, row, _right(scores.detach(), tokens).float())
     return summed, right
 
 
@@ -78,34 +78,34 @@ def _right(logits: Tensor, gold: Tensor) -> Tensor:
     return right
 
 
-def _parts(logits: Tensor, gold: Tensor, rows: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _portions(
+    logits: Tensor, gold: Tensor, rows: Tensor, step: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """(logits, gold, row) of some positions at a time."""
     tokens = 1 if logits.ndim == 2 else logits.shape[1]
-    whole = max(1, step // max(tokens, 1))  # positions, or rows, at a time
+    size = max(1, step // max(tokens, 1))  # positions, or rows, at a time
     # split, not sliced: the gradient of a slice is as large as all logits
-    for number, part in enumerate(torch.split(logits, whole)):
-        place = slice(number * whole * tokens, (number + 1) * whole * tokens)
-        yield part.reshape(-1, logits.shape[-1]), gold[place], rows[place]
+    for number, portion in enumerate(torch.split(logits, size)):
+        positions = slice(number * size * tokens, (number + 1) * size * tokens)
+        yield portion.reshape(-1, logits.shape[-1]), gold[positions], rows[positions]
 
 
 @contextmanager
-def projecting_only(model: Any, wanted: Tensor) -> Iterator[None]:
-    """Inside, a language model's last projection, the costly one, works on the positions `wanted` (rows, tokens) alone.
+def projecting_only(model: Any, predicted: Tensor) -> Iterator[None]:
+    """Inside, a language model's last projection, the costly one, works on the positions `predicted` (rows, tokens) alone.
 
     The model's logits are then (1, predicted, vocabulary), row after row.
     """
-    place, thread = wanted.reshape(-1).nonzero()[:, 0], get_ident()
+    positions, thread = predicted.reshape(-1).nonzero()[:, 0], get_ident()
 
-    def chosen(module: nn.Module, args: tuple[Any, ...]) -> Any:
+    def select(module: nn.Module, args: tuple[Any, ...]) -> Any:
         states = args[0]
-        if get_ident() != thread or states.shape[:-1].numel() != wanted.numel():
+        if get_ident() != thread or states.shape[:-1].numel() != predicted.numel():
             return None
-        return (
-            states.reshape(-1, states.shape[-1]).index_select(0, place.to(states.device))[None],
-            *args[1:],
-        )
+        states = states.reshape(-1, states.shape[-1]).index_select(0, positions.to(states.device))
+        return (states[None], *args[1:])
 
-    handle = model.get_output_embeddings().register_forward_pre_hook(chosen)
+    handle = model.get_output_embeddings().register_forward_pre_hook(select)
     try:
         yield
     finally:

@@ -30,11 +30,11 @@ def find_decoder(name: str) -> type[nn.Module]:
         HeadwiseError: it has not, or the module has no such decoder.
     """
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    decoder: Any = sys.modules.get(module)
+    for attribute in path.split("."):
+        decoder = getattr(decoder, attribute, None)
+    if not (isinstance(decoder, type) and issubclass(decoder, nn.Module)):
         raise HeadwiseError(
             f"the decoder {name} is a user's own: import the class {path} of {module} before the model is opened"
         )
-    return found
+    return decoder

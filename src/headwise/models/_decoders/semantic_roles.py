@@ -18,7 +18,7 @@ from headwise.models._decoders.spans import choose_flat, possible
 from headwise.models._decoders.words import pool_words
 
 
-class Parts(NamedTuple):
+class Evidence(NamedTuple):
     """What candidates are scored from."""
 
     predicate: Tensor  # (batch, words) phi_p
@@ -74,21 +74,21 @@ class RoleDecoder(nn.Module):
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
         """From token states (batch, tokens, dim) to the loss per word, and counts of (predicate, span, role)."""
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
-        parts = self.parts(vectors, batch.n_words)
-        loss = self.loss(parts, batch.labels, getattr(batch, "room", None))
+        evidence = self.evidence(vectors, batch.n_words)
+        loss = self.loss(evidence, batch.labels, getattr(batch, "room", None))
 
         def decode() -> Tensor:
-            row, word, first, last, role = self.decode(parts)
+            row, word, first, last, role = self.decode(evidence)
             predicted = table(row, word, first, last + 1, role)
             gold = table(*real_rows(batch.labels).unbind(1))
             gold = gold[gold[:, 4] > 0]  # "V" marks predicates and is not counted, as in the CoNLL scorer
             return torch.from_numpy(match_counts(predicted, gold, len(loss))).to(loss.device)
 
-        return DecodedLater(loss, decode, parts.span)
+        return DecodedLater(loss, decode, evidence.span)
 
-    def parts(self, vectors: Tensor, lengths: Tensor) -> Parts:
+    def evidence(self, vectors: Tensor, lengths: Tensor) -> Evidence:
         """Ranking scores and pairing vectors of a batch of word vectors (batch, words, dim)."""
-        return Parts(
+        return Evidence(
             self.rank_predicate(self.predicate(vectors)).squeeze(-1).float(),
             self.rank_span(self.start(vectors), self.end(vectors)).squeeze(1).float(),
             self.pair_predicate(vectors),
@@ -98,7 +98,7 @@ class RoleDecoder(nn.Module):
             lengths,
         )
 
-    def loss(self, parts: Parts, labels: Tensor, room: Any = None) -> Tensor:
+    def loss(self, evidence: Evidence, labels: Tensor, room: Any = None) -> Tensor:
         """(batch,) per word; labels (rows, 5): sentence, predicate, start, end, role; sentence -1 in rows that fill a padded batch.
 
         Args:
@@ -107,107 +107,99 @@ class RoleDecoder(nn.Module):
         owner, word, start, end, role = labels.unbind(1)
         last = end - 1
         # What belongs to no sentence (owner -1) goes into one too many, which is cut off.
-        of = owner.masked_fill(role == 0, -1)  # of arguments only
-        is_predicate, is_span = (
-            values.new_zeros(len(values) + 1, *values.shape[1:]) for values in (parts.predicate, parts.span)
-        )
+        argument_owner = owner.masked_fill(role == 0, -1)
+        batch, words = evidence.predicate.shape
+        is_predicate = evidence.predicate.new_zeros(batch + 1, words)
+        is_span = evidence.span.new_zeros(batch + 1, words, words)
         # Made on the device: a Python number put at indexed places is copied from the host, which no CUDA graph captures.
-        one = is_span.new_ones(())
-        is_predicate[owner, word] = one
-        is_span[of, start, last] = one
+        true = is_span.new_ones(())
+        is_predicate[owner, word] = true
+        is_span[argument_owner, start, last] = true
         is_predicate, is_span = is_predicate[:-1], is_span[:-1]
         word_loss = nn.functional.binary_cross_entropy_with_logits(
-            parts.predicate, is_predicate, reduction="none"
+            evidence.predicate, is_predicate, reduction="none"
         )
-        span_loss = nn.functional.binary_cross_entropy_with_logits(parts.span, is_span, reduction="none")
-        diagonal = parts.real.diagonal(dim1=1, dim2=2)  # real words
-        ranking = word_loss.masked_fill(~diagonal, 0).sum(1) + span_loss.masked_fill(~parts.real, 0).sum(
-            (1, 2)
-        )
+        span_loss = nn.functional.binary_cross_entropy_with_logits(evidence.span, is_span, reduction="none")
+        diagonal = evidence.real.diagonal(dim1=1, dim2=2)  # real words
+        ranking = word_loss.masked_fill(~diagonal, 0).sum(1)
+        ranking = ranking + span_loss.masked_fill(~evidence.real, 0).sum((1, 2))
 
-        found = self.candidates(parts, is_predicate.bool(), is_span.bool(), room)
-        scores = self.pair_scores(parts, found)  # (batch, P, K, classes)
-        batch, words = parts.predicate.shape
+        pool = self.candidates(evidence, is_predicate.bool(), is_span.bool(), room)
+        scores = self.pair_scores(evidence, pool)  # (batch, P, K, classes)
         # Where each gold word and span stands among the candidates; both are always there.
         word_place = torch.zeros(batch, words, dtype=torch.long, device=owner.device)
         span_place = torch.zeros(batch, words, words, dtype=torch.long, device=owner.device)
         everyone = torch.arange(batch, device=owner.device)[:, None]
-        word_place[everyone, found.word] = torch.arange(found.word.shape[1], device=owner.device)
-        span_place[everyone, found.first, found.last] = torch.arange(
-            found.first.shape[1], device=owner.device
-        )
+        word_place[everyone, pool.word] = torch.arange(pool.word.shape[1], device=owner.device)
+        span_place[everyone, pool.first, pool.last] = torch.arange(pool.first.shape[1], device=owner.device)
         gold = torch.zeros(batch + 1, *scores.shape[1:3], dtype=torch.long, device=owner.device)
-        gold[of, word_place[of, word], span_place[of, start, last]] = role
+        words_at, spans_at = word_place[argument_owner, word], span_place[argument_owner, start, last]
+        gold[argument_owner, words_at, spans_at] = role
         gold = gold[:-1]
         pair_loss = nn.functional.cross_entropy(scores.movedim(-1, 1), gold, reduction="none")
-        both = found.word_on[:, :, None] & found.span_on[:, None, :]
-        return (ranking + pair_loss.masked_fill(~both, 0).sum((1, 2))) / parts.lengths
+        both = pool.word_on[:, :, None] & pool.span_on[:, None, :]
+        return (ranking + pair_loss.masked_fill(~both, 0).sum((1, 2))) / evidence.lengths
 
     def candidates(
-        self, parts: Parts, words_in: Tensor | None = None, spans_in: Tensor | None = None, room: Any = None
+        self,
+        evidence: Evidence,
+        words_in: Tensor | None = None,
+        spans_in: Tensor | None = None,
+        room: Any = None,
     ) -> Candidates:
         """The best words and spans; those marked in `words_in` (batch, words) and `spans_in` (batch, words, words) come first.
 
         How many are kept depends on the sentence's own length (and gold) alone, never on its neighbours in the batch. `room` says how
         many there can be; without it they are counted on the device.
         """
-        spans = parts.span.detach().masked_fill(~parts.real, -torch.inf)
-        words = parts.predicate.detach().masked_fill(~parts.real.diagonal(dim1=1, dim2=2), -torch.inf)
-        keep_words = (parts.lengths * self.predicates).ceil().long()
-        keep_spans = (parts.lengths * self.spans).ceil().long()
+        spans = evidence.span.detach().masked_fill(~evidence.real, -torch.inf)
+        words = evidence.predicate.detach().masked_fill(~evidence.real.diagonal(dim1=1, dim2=2), -torch.inf)
+        keep_words = (evidence.lengths * self.predicates).ceil().long()
+        keep_spans = (evidence.lengths * self.spans).ceil().long()
         if words_in is not None and spans_in is not None:
             words, spans = words.masked_fill(words_in, torch.inf), spans.masked_fill(spans_in, torch.inf)
-            keep_words, keep_spans = (
-                keep_words.maximum(words_in.sum(1)),
-                keep_spans.maximum(spans_in.sum((1, 2))),
-            )
+            keep_words = keep_words.maximum(words_in.sum(1))
+            keep_spans = keep_spans.maximum(spans_in.sum((1, 2)))
         longest = spans.shape[2]
-        # one more than the share of the longest sentence: the device may round it up
-        most_words = (
-            int(keep_words.max())
-            if room is None
-            else max(ceil(longest * self.predicates) + 1, room.predicates)
-        )
-        most_spans = (
-            int(keep_spans.max()) if room is None else max(ceil(longest * self.spans) + 1, room.arguments)
-        )
+        if room is None:
+            most_words, most_spans = int(keep_words.max()), int(keep_spans.max())
+        else:  # one more than the share of the longest sentence: the device may round it up
+            most_words = max(ceil(longest * self.predicates) + 1, room.predicates)
+            most_spans = max(ceil(longest * self.spans) + 1, room.arguments)
         word, word_on = _best(words, keep_words, most_words)
         flat, span_on = _best(spans.flatten(1), keep_spans, most_spans)
         return Candidates(word, word_on, flat // longest, flat % longest, span_on)
 
-    def pair_scores(self, parts: Parts, found: Candidates) -> Tensor:
+    def pair_scores(self, evidence: Evidence, pool: Candidates) -> Tensor:
         """phi of every candidate pair and role, 0 for no role in place 0; (batch, P, K, classes)."""
-        row = torch.arange(len(parts.lengths), device=parts.lengths.device)[:, None]
-        spans = parts.as_start[row, found.first] + parts.as_end[row, found.last]  # (batch, K, width)
-        words = parts.as_predicate[row, found.word]  # (batch, P, width)
+        row = torch.arange(len(evidence.lengths), device=evidence.lengths.device)[:, None]
+        spans = evidence.as_start[row, pool.first] + evidence.as_end[row, pool.last]  # (batch, K, width)
+        words = evidence.as_predicate[row, pool.word]  # (batch, P, width)
         role = self.role(words, spans).float().movedim(1, -1)  # (batch, P, K, roles)
-        ranks = (
-            parts.predicate[row, found.word][:, :, None]
-            + parts.span[row, found.first, found.last][:, None, :]
-        )
+        word_ranks, span_ranks = evidence.predicate[row, pool.word], evidence.span[row, pool.first, pool.last]
+        ranks = word_ranks[:, :, None] + span_ranks[:, None, :]
         role = role + ranks[..., None]
         return torch.cat([torch.zeros_like(role[..., :1]), role], -1)
 
-    def decode(self, parts: Parts) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def decode(self, evidence: Evidence) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Row, predicate word, first and last word (inclusive) and role of every argument; a predicate's arguments do not overlap."""
-        found = self.candidates(parts)
-        best, role = self.pair_scores(parts, found)[..., 1:].max(-1)  # (batch, P, K)
-        best = best.masked_fill(~(found.word_on[:, :, None] & found.span_on[:, None, :]), 0)
+        pool = self.candidates(evidence)
+        best, role = self.pair_scores(evidence, pool)[..., 1:].max(-1)  # (batch, P, K)
+        best = best.masked_fill(~(pool.word_on[:, :, None] & pool.span_on[:, None, :]), 0)
         batch, p, k = best.shape
-        first, last = (
-            places[:, None, :].expand(batch, p, k).reshape(-1, k) for places in (found.first, found.last)
-        )
+        first = pool.first[:, None, :].expand(batch, p, k).reshape(-1, k)
+        last = pool.last[:, None, :].expand(batch, p, k).reshape(-1, k)
         pair, span = choose_flat(best.reshape(-1, k), first, last)
         row, word = pair // p, pair % p
-        return row, found.word[row, word], first[pair, span], last[pair, span], role[row, word, span] + 1
+        return row, pool.word[row, word], first[pair, span], last[pair, span], role[row, word, span] + 1
 
 
 def _best(scores: Tensor, keep: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """The best places of (batch, n) scores, and which of them are within the row's own `keep` and real; (batch, `most` at most) both."""
     most = min(most, scores.shape[1])
-    value, place = scores.sort(dim=1, descending=True, stable=True)
+    value, order = scores.sort(dim=1, descending=True, stable=True)
     on = (torch.arange(most, device=scores.device) < keep[:, None]) & (value[:, :most] > -torch.inf)
-    return place[:, :most], on
+    return order[:, :most], on
 
 
 def build(

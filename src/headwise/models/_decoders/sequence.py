@@ -61,13 +61,12 @@ class SequenceDecoder(nn.Module):
         logits = self.out(self.drop_out(vector)).float()  # (batch, outputs)
         if not self.numbers:
             return class_output(logits, batch)
-        rows = len(logits) // len(
-            self.sd
-        )  # copies of one decoder, trained side by side, have one mean and sd each
+        # copies of one decoder, trained side by side, have one mean and sd each
+        rows = len(logits) // len(self.sd)
         mean, sd = self.mean.repeat_interleave(rows), self.unit.repeat_interleave(rows)  # (batch,)
-        own = logits.squeeze(-1) * sd + mean  # (batch,)
+        numbers = logits.squeeze(-1) * sd + mean  # (batch,)
         loss = (logits.squeeze(-1) - (batch.labels.float() - mean) / sd).square()  # (batch,)
-        return DecoderOutput(loss, own.detach(), own.unsqueeze(-1))
+        return DecoderOutput(loss, numbers.detach(), numbers.unsqueeze(-1))
 
     @property
     def unit(self) -> Tensor:
@@ -82,9 +81,9 @@ class SequenceDecoder(nn.Module):
         """
         if not self.numbers or bool((self.sd > 0).all()):
             return
-        known = torch.as_tensor(targets, dtype=torch.float64)
-        sd = float(known.std(correction=0))
-        self.mean.fill_(float(known.mean()))
+        numbers = torch.as_tensor(targets, dtype=torch.float64)
+        sd = float(numbers.std(correction=0))
+        self.mean.fill_(float(numbers.mean()))
         self.sd.fill_(sd if sd > 0 else 1.0)
 
 
@@ -120,7 +119,8 @@ def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None =
         raise HeadwiseError(
             f"task {task.name!r} has {classes} classes; a classification task needs at least 2"
         )
-    pooling = pooling or (default_pooling(config) if config is not None else "cls")
-    shape = head_shape(config, pooling) if config is not None else HeadShape()
-    std = config.to_dict().get("initializer_range", 0.02) if config is not None else 0.02
-    return SequenceDecoder(dim, classes, pooling, shape, std)
+    if config is None:
+        return SequenceDecoder(dim, classes, pooling or "cls", HeadShape())
+    pooling = pooling or default_pooling(config)
+    std = config.to_dict().get("initializer_range", 0.02)
+    return SequenceDecoder(dim, classes, pooling, head_shape(config, pooling), std)

@@ -31,27 +31,22 @@ class SpanDecoder(nn.Module):
         """From token states (batch, tokens, dim) to the cross-entropy over all spans of a sentence per word, and span counts."""
         lengths = batch.n_words
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
-        logits = self.score(
-            self.start(vectors), self.end(vectors)
-        ).float()  # (batch, classes + 1, first, last)
-        owner, start, end, label = batch.labels.unbind(
-            1
-        )  # (gold spans,), owner -1 in rows that fill a padded batch
+        # (batch, classes + 1, first, last)
+        logits = self.score(self.start(vectors), self.end(vectors)).float()
+        # (gold spans,), owner -1 in rows that fill a padded batch
+        owner, start, end, label = batch.labels.unbind(1)
         gold = torch.zeros(len(logits) + 1, *logits.shape[2:], dtype=torch.long, device=logits.device)
         gold[owner, start, end - 1] = label + 1  # of owner -1: into the sentence too many
         gold = gold[:-1]
         real = possible(lengths, logits.shape[2])  # (batch, first, last)
-        loss = (
-            nn.functional.cross_entropy(logits, gold, reduction="none").masked_fill(~real, 0).sum((1, 2))
-            / lengths
-        )
+        losses = nn.functional.cross_entropy(logits, gold, reduction="none").masked_fill(~real, 0)
+        loss = losses.sum((1, 2)) / lengths
 
         def decode() -> Tensor:
-            best, found = (logits - logits[:, :1]).max(
-                1
-            )  # (batch, first, last); how much better than no span
+            # (batch, first, last); how much better than no span
+            best, form = (logits - logits[:, :1]).max(1)
             row, first, last = flat_spans(best.masked_fill(~real, 0))
-            predicted = table(row, first, last + 1, found[row, first, last] - 1)
+            predicted = table(row, first, last + 1, form[row, first, last] - 1)
             counts = match_counts(predicted, table(*real_rows(batch.labels).unbind(1)), len(logits))
             return torch.from_numpy(counts).to(logits.device)
 
@@ -74,12 +69,10 @@ def flat_spans(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         row, first word and last word (inclusive) of every chosen span.
     """
     batch, words, _ = scores.shape
-    first, last = (
-        grid.flatten()
-        for grid in torch.meshgrid(*(torch.arange(words, device=scores.device),) * 2, indexing="ij")
-    )
-    rows, chosen = choose_flat(scores.flatten(1), first.expand(batch, -1), last.expand(batch, -1))
-    return rows, first[chosen], last[chosen]
+    word = torch.arange(words, device=scores.device)
+    first, last = (grid.flatten() for grid in torch.meshgrid(word, word, indexing="ij"))
+    rows, spans = choose_flat(scores.flatten(1), first.expand(batch, -1), last.expand(batch, -1))
+    return rows, first[spans], last[spans]
 
 
 def choose_flat(scores: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,20 +87,20 @@ def choose_flat(scores: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Te
     """
     scores = scores.clone()
     live = torch.arange(len(scores), device=scores.device)  # rows that may have further spans
-    rows, found = [], []
-    while True:
-        best, which = scores[live].max(1) if scores.shape[1] else (scores.new_zeros(len(live)), live)
+    rows, spans = [], []
+    while scores.shape[1]:
+        best, which = scores[live].max(1)
         on = best > 0
         live, which = live[on], which[on]
         if len(live) == 0:
             break
         rows.append(live)
-        found.append(which)
+        spans.append(which)
         low, high = first[live, which, None], last[live, which, None]
         overlap = (first[live] <= high) & (last[live] >= low)  # the chosen span itself included
         scores[live] = scores[live].masked_fill(overlap, 0)
     empty = torch.zeros(0, dtype=torch.long, device=scores.device)
-    return torch.cat([empty, *rows]), torch.cat([empty, *found])
+    return torch.cat([empty, *rows]), torch.cat([empty, *spans])
 
 
 def build(

@@ -27,9 +27,8 @@ class TagDecoder(nn.Module):
         """From token states (batch, tokens, dim) to the mean cross-entropy of each sentence's words, and (correct, words, words)."""
         logits = self.out(self.dropout(pool_words(states, batch))).float()  # (batch, words, classes)
         gold = batch.labels  # (batch, words), -100 beyond a sentence
-        loss = nn.functional.cross_entropy(
-            logits.flatten(0, 1), gold.flatten(), reduction="none"
-        )  # 0 where gold is -100
+        # 0 where gold is -100
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten(), reduction="none")
         right = (logits.argmax(-1) == gold).sum(1)  # (batch,)
         return DecoderOutput(
             loss.view_as(gold).sum(1) / batch.n_words,

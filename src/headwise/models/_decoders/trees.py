@@ -54,21 +54,21 @@ def cky(scores: Tensor, lengths: Tensor) -> Tensor:
         starts = posts - width
         best = diagonals[:, :starts, width]
         if width > 1:
-            inner, where = _parts(by_start, by_end, width).max(-1)  # (batch, starts)
+            inner, where = _halves(by_start, by_end, width).max(-1)  # (batch, starts)
             best = best + inner
             split[:, :starts, width] = where + 1  # width of the left part
         by_start[:, :starts, width] = best
         by_end[:, width:, width] = best
 
-    chosen = torch.zeros_like(diagonals, dtype=torch.bool)  # by start and width
+    in_tree = torch.zeros_like(diagonals, dtype=torch.bool)  # by start and width
     rows = torch.arange(batch, device=scores.device)
-    chosen[rows, 0, lengths] = True
+    in_tree[rows, 0, lengths] = True
     for width in range(posts - 1, 1, -1):
-        row, start = chosen[:, :, width].nonzero(as_tuple=True)
-        left = split[row, start, width]
-        chosen[row, start, left] = True
-        chosen[row, start + left, width - left] = True
-    row, start, width_of = chosen.nonzero(as_tuple=True)
+        row, start = in_tree[:, :, width].nonzero(as_tuple=True)
+        left_width = split[row, start, width]
+        in_tree[row, start, left_width] = True
+        in_tree[row, start + left_width, width - left_width] = True
+    row, start, width_of = in_tree.nonzero(as_tuple=True)
     tree = torch.zeros_like(scores, dtype=torch.bool)
     tree[row, start, start + width_of] = True
     return tree
@@ -84,7 +84,7 @@ def _diagonals(scores: Tensor) -> Tensor:
     return gathered.masked_fill(~inside, 0)
 
 
-def _parts(by_start: Tensor, by_end: Tensor, width: int) -> Tensor:
+def _halves(by_start: Tensor, by_end: Tensor, width: int) -> Tensor:
     """Left part plus right part of every cell of this width, for every split; (batch, starts, width - 1), by width of the left part."""
     starts = by_start.shape[1] - width
     return by_start[:, :starts, 1:width] + by_end[:, width:, 1:width].flip(-1)
@@ -99,7 +99,7 @@ def _inside(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         starts = posts - width
         cell = diagonals[:, :starts, width]
         if width > 1:
-            inner[:, :starts, width] = _parts(by_start, by_end, width).logsumexp(-1)
+            inner[:, :starts, width] = _halves(by_start, by_end, width).logsumexp(-1)
             cell = cell + inner[:, :starts, width]
         by_start[:, :starts, width] = cell
         by_end[:, width:, width] = cell
@@ -115,7 +115,7 @@ def _outside(by_start: Tensor, by_end: Tensor, inner: Tensor, lengths: Tensor, w
     for width in range(posts - 1, 1, -1):
         starts = posts - width
         cell = outer_start[:, :starts, width] + outer_end[:, width:, width]  # (batch, starts)
-        share = (_parts(by_start, by_end, width) - inner[:, :starts, width, None]).exp() * cell[..., None]
+        share = (_halves(by_start, by_end, width) - inner[:, :starts, width, None]).exp() * cell[..., None]
         outer_start[:, :starts, 1:width] += share
         outer_end[:, width:, 1:width] += share.flip(-1)
     post = torch.arange(posts, device=by_start.device)

@@ -56,8 +56,9 @@ def merge_attention(attention: Tensor, batch: Any) -> Tensor:
     longest = word_room(batch)
     source = membership(batch.words, longest).to(attention.dtype)  # (rows, words, tokens)
     target = membership(batch.context_words, longest).to(attention.dtype)
-    ones = (1,) * (attention.dim() - 3)
-    source, target = (m.reshape(len(m), *ones, *m.shape[1:]) for m in (source, target))
+    between = (1,) * (attention.dim() - 3)
+    source = source.reshape(len(source), *between, *source.shape[1:])
+    target = target.reshape(len(target), *between, *target.shape[1:])
     merged = source @ (attention @ target.transpose(-1, -2)) / source.sum(-1, keepdim=True).clamp(min=1)
     return _gather_rows(merged, batch)
 
