@@ -225,7 +225,7 @@ def test_gold_candidates_are_always_in_the_role_loss() -> None:
     decoder = decoder_of("roles", predicates=0.2, spans=0.2)
     batch = batch_of("roles", [2])
     states = states_of([2], batch.words.shape[1])
-    parts = decoder.parts(pool_words(states, batch), batch.n_words)
+    parts = decoder.evidence(pool_words(states, batch), batch.n_words)
     gold_words, gold_spans = torch.zeros(1, 8, dtype=torch.bool), torch.zeros(1, 8, 8, dtype=torch.bool)
     gold_words[0, [2, 5]] = True
     gold_spans[0, [0, 6], [1, 7]] = True
