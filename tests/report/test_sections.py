@@ -209,7 +209,13 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
     rows = {"last layer": 0.31, "best layer": 0.42, "top 2 heads": 0.73}
     embeddings = pd.DataFrame({"task": "Depth", "embedding": list(rows), "test": list(rows.values())})
     sweep = pd.DataFrame({"task": "Depth", "n": [2, 1], "test": [0.73, 0.6], "stderr": 0.01})
-    section = Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}).section()
+    section = Probes(
+        data.assign(synthetic=("task", [False] * data.sizes["task"])).assign_attrs(seed=3),
+        embeddings,
+        sweep,
+        {},
+        {},
+    ).section()
     on_the_page(section)
     table = block(section, "probing").frame.set_index("task").loc["Depth"]
     assert table[

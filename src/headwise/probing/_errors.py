@@ -1,4 +1,5 @@
-"""How sure a probe's test score is, over test examples: its standard error and its interval, which hold near a perfect score, too."""
+"""How sure a probe's test score is, over test examples: its standard error and its interval, which hold near
+a perfect score, too."""
 
 import numpy as np
 import scipy
@@ -14,8 +15,8 @@ def standard_error(
 ) -> float:
     """Standard error of the metric over test examples: √(p(1−p)/n) for accuracy, else by the bootstrap.
 
-    For classes one more example counts as half right: a probe that is right on all examples it
-    was asked is not right on all there are, so its error is never 0.
+    For classes one more example counts as half right: a probe that is right on all test examples is not right
+    on all there are, so its error is never 0.
     """
     n = len(task.test)
     if task.metric == "accuracy":
@@ -28,8 +29,7 @@ def standard_error(
         return float(np.std(values, ddof=1))
     drawn = np.empty(resamples)
     for draw in range(resamples):
-        one = rng.integers(n)
-        label = task.test[one]
+        label = task.test[rng.integers(n)]
         answer = label if draw % 2 else _another(label, task.classes, rng)
         answers, labels = np.append(predictions, answer), np.append(task.test, label)
         rows = rng.integers(n + 1, size=n + 1)
@@ -47,7 +47,8 @@ def score_interval(
 ) -> tuple[float, float]:
     """The interval of a test score, which stays within its range; NaN below 50 examples.
 
-    Exact for accuracy (`share_interval`); else by t on the logit of a share, or on Fisher's z of a correlation.
+    Exact for accuracy (`share_interval`); else by t on the logit of a share, or on Fisher's z of a
+    correlation.
     """
     if examples < MIN_EXAMPLES or np.isnan([score, error]).any():
         return float("nan"), float("nan")
@@ -56,9 +57,8 @@ def score_interval(
     lowest = metrics.METRICS[metric].lowest
     width = 1 - lowest
     edge = min(max(0.5 / examples, error / width), 0.5)
-    share = min(
-        max((score - lowest) / width, edge), 1 - edge
-    )  # a perfect score has no logit: it counts as one error short of perfect
+    # a perfect score has no logit: it counts as one error short of perfect
+    share = min(max((score - lowest) / width, edge), 1 - edge)
     slope = error / width / (share * (1 - share))
     reach = float(scipy.stats.t.ppf((1 + level) / 2, examples - 1)) * slope
     low, high = scipy.special.expit(scipy.special.logit(share) + np.array([-reach, reach]))

@@ -57,7 +57,10 @@ class Recording:
 
     def all(self) -> HeadSet:
         """Every head."""
-        return HeadSet((layer, head) for layer, n in enumerate(self.n_heads) for head in range(n))
+        heads: list[tuple[int, int]] = []
+        for layer, count in enumerate(self.n_heads):
+            heads += [(layer, head) for head in range(count)]
+        return HeadSet(heads)
 
     @property
     def n_shards(self) -> int:
@@ -73,7 +76,7 @@ class Recording:
 
     @cached_property
     def _maps(self) -> list[tuple[NDArray[Any], NDArray[Any] | None]]:
-        found = []
+        maps = []
         for number in range(self.n_shards):
             folder = self.shard_folder(number)
             if not folder.is_dir():
@@ -82,11 +85,12 @@ class Recording:
                 )
             with reading(folder, "a shard of a recording"):
                 hidden = np.load(folder / "hidden.npy", mmap_mode="r") if self.width else None
-                found.append((np.load(folder / "heads.npy", mmap_mode="r"), hidden))
-        return found
+                maps.append((np.load(folder / "heads.npy", mmap_mode="r"), hidden))
+        return maps
 
     def heads(self, members: Sequence[tuple[int, int]]) -> Tensor:
-        """Features of heads of equal width, each a set of its own: (heads, examples, dim), for compared pairs (…, 2·dim)."""
+        """Features of heads of equal width, each a set of its own: (heads, examples, dim), for compared pairs
+        (…, 2·dim)."""
         dims = {self.dims[layer] for layer, _ in members}
         if len(dims) != 1:
             raise HeadwiseError(
@@ -95,20 +99,22 @@ class Recording:
         dim = dims.pop()
         sides = []
         for side in range(self.sides):
-            out = np.empty((len(members), self.examples, dim), dtype=self.settings["dtype"])
+            outputs = np.empty((len(members), self.examples, dim), dtype=self.settings["dtype"])
             for number, (heads, _) in enumerate(self._maps):
                 low, high = self.bounds(number)
-                for i, (layer, head) in enumerate(members):
-                    out[i, low:high] = heads[side, layer, head, :, :dim]
-            sides.append(torch.from_numpy(out))
+                for row, (layer, head) in enumerate(members):
+                    outputs[row, low:high] = heads[side, layer, head, :, :dim]
+            sides.append(torch.from_numpy(outputs))
         return _compared(sides)
 
     def hidden(self, layer: int) -> Tensor:
-        """Hidden states after one layer as one feature set: (1, examples, width), for compared pairs (1, examples, 2·width)."""
+        """Hidden states after one layer as one feature set: (1, examples, width), for compared pairs (1,
+        examples, 2·width)."""
         return _compared([torch.from_numpy(side)[None] for side in self._states(layer)])
 
     def output(self) -> Tensor:
-        """The model's output, which is its last layer's after the final norm (where it has one), as `hidden` gives a layer's."""
+        """The model's output, which is its last layer's after the final norm (where it has one), as `hidden`
+        gives a layer's."""
         return _compared([torch.from_numpy(side)[None] for side in self._states(self.layers)])
 
     @property
@@ -123,7 +129,8 @@ class Recording:
         return np.concatenate([hidden[:, number] for _, hidden in self._maps if hidden is not None], axis=1)
 
     def embedding(self, head_set: HeadSet) -> Tensor:
-        """Concatenated outputs of chosen heads as one feature set (1, examples, sum of dims), in the order of the set.
+        """Concatenated outputs of chosen heads as one feature set (1, examples, sum of dims), in the order of
+        the set.
 
         Compared pairs: (1, examples, 2 · sum of dims), [|u − v|; u · v] of the concatenated vectors.
         """
@@ -131,11 +138,8 @@ class Recording:
         for side in range(self.sides):
             rows = []
             for heads, _ in self._maps:
-                rows.append(
-                    np.concatenate(
-                        [heads[side, layer, head, :, : self.dims[layer]] for layer, head in head_set], axis=-1
-                    )
-                )
+                outputs = [heads[side, layer, head, :, : self.dims[layer]] for layer, head in head_set]
+                rows.append(np.concatenate(outputs, axis=-1))
             sides.append(torch.from_numpy(np.concatenate(rows))[None])
         return _compared(sides)
 

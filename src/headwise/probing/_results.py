@@ -1,4 +1,5 @@
-"""`Probes`: what probing found, as labelled arrays and tables, with the papers' tables and figures one call away."""
+"""`Probes`: the scores of probes as labelled arrays and tables, with the papers' tables and figures one call
+away."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file
 
+from headwise import figures
 from headwise._base.senses import check_ranked
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
@@ -31,13 +34,14 @@ class Probes(Described):
     """Results of `probe`.
 
     Attributes:
-        data: a dataset over (task, layer, head): `test` and `validation` (the task's metric, 1 is perfect), `stderr` of test, chosen
-            L2 `strength`, and where asked for `control` (shuffled labels) and `random_encoder`; over (task, layer): `layer_test`,
-            `layer_validation`, `layer_stderr`, `layer_strength`; over task: `majority`, `metric`, `n_train`, `n_test`,
-            the `folds` of train that chose (0: the validation split did), and whether the text is `synthetic`. The last layer is read
+        data: a dataset over (task, layer, head): `test` and `validation` (the task's metric, 1 is perfect),
+            `stderr` of test, chosen L2 `strength`, and where asked for `control` (shuffled labels) and
+            `random_encoder`; over (task, layer): `layer_test`, `layer_validation`, `layer_stderr`,
+            `layer_strength`; over task: `majority`, `metric`, `n_train`, `n_test`, the `folds` of train that
+            chose (0: the validation split did), and whether the text is `synthetic`. The last layer is read
             after the model's final norm. NaN where a layer has no such head.
-        embeddings: one row per task and embedding ("last layer", "best layer", "top n heads", and "before the final norm" where
-            that changes the last layer), all chosen on validation.
+        embeddings: one row per task and embedding ("last layer", "best layer", "top n heads", and "before the
+            final norm" where that changes the last layer), all chosen on validation.
         sweep: one row per task and number n of heads.
         predictions: by task, the predicted test labels (layers, heads, examples).
         labels: by task, the test labels.
@@ -70,34 +74,38 @@ class Probes(Described):
         folds: int = 0,
         synthetic: bool = False,
     ) -> "Probes":
-        """Results of one task, from (layers, heads) arrays, and (layers,) arrays whose names begin with "layer_"."""
-        dims = {
-            key: ("task", "layer") if key.startswith("layer_") else ("task", "layer", "head")
-            for key in values
+        """Results of one task, from (layers, heads) arrays, and (layers,) arrays whose names begin with
+        "layer_"."""
+        layers, heads = map(np.arange, predictions.shape[:2])
+        data = xr.Dataset(coords={"task": [name], "layer": layers, "head": heads})
+        for key, scores in values.items():
+            dims = ("task", "layer") if key.startswith("layer_") else ("task", "layer", "head")
+            data[key] = dims, np.asarray(scores)[None]
+        facts = {
+            "majority": majority,
+            "metric": metric,
+            "n_train": n_train,
+            "n_test": len(labels),
+            "folds": folds,
+            "synthetic": synthetic,
         }
-        data = xr.Dataset(
-            {key: (dims[key], np.asarray(value)[None]) for key, value in values.items()}
-            | {"majority": ("task", [majority]), "metric": ("task", [metric])}
-            | {"n_train": ("task", [n_train]), "n_test": ("task", [len(labels)]), "folds": ("task", [folds])}
-            | {"synthetic": ("task", [synthetic])},
-            coords={
-                "task": [name],
-                "layer": np.arange(predictions.shape[0]),
-                "head": np.arange(predictions.shape[1]),
-            },
-        )
+        for key, fact in facts.items():
+            data[key] = "task", [fact]
         rows, swept = (table.assign(task=name)[["task", *table.columns]] for table in (embeddings, sweep))
         return cls(data, rows, swept, {name: predictions}, {name: labels})
 
     @classmethod
-    def join(cls, parts: Sequence["Probes"], attrs: Mapping[str, Any] | None = None) -> "Probes":
+    def join(cls, results: Sequence["Probes"], attrs: Mapping[str, Any] | None = None) -> "Probes":
         """Several tasks as one result."""
-        data = xr.concat([part.data for part in parts], dim="task", data_vars="all", join="outer")
-        data.attrs = dict(attrs if attrs is not None else parts[0].data.attrs)
-        rows = pd.concat([part.embeddings for part in parts], ignore_index=True)
-        swept = pd.concat([part.sweep for part in parts], ignore_index=True)
-        predictions = {task: array for part in parts for task, array in part.predictions.items()}
-        labels = {task: array for part in parts for task, array in part.labels.items()}
+        data = xr.concat([probes.data for probes in results], dim="task", data_vars="all", join="outer")
+        data.attrs = dict(attrs if attrs is not None else results[0].data.attrs)
+        rows = pd.concat([probes.embeddings for probes in results], ignore_index=True)
+        swept = pd.concat([probes.sweep for probes in results], ignore_index=True)
+        predictions: dict[str, NDArray[Any]] = {}
+        labels: dict[str, NDArray[Any]] = {}
+        for probes in results:
+            predictions |= probes.predictions
+            labels |= probes.labels
         return cls(data, rows, swept, predictions, labels)
 
     @property
@@ -106,9 +114,8 @@ class Probes(Described):
 
     @property
     def synthetic(self) -> list[str]:
-        """The tasks whose text was generated; none is known of probes that an older headwise saved."""
-        marked = self.data.get("synthetic", xr.zeros_like(self.data["majority"]))
-        return [task for task, one in zip(self.tasks, marked.values, strict=True) if one]
+        """The tasks whose text was generated."""
+        return [task for task in self.tasks if self.data["synthetic"].sel(task=task)]
 
     @property
     def scores(self) -> xr.DataArray:
@@ -120,48 +127,48 @@ class Probes(Described):
         """Test score minus that of the same probe on shuffled labels (task, layer, head)."""
         if "control" not in self.data:
             raise HeadwiseError(
-                "these probes were fitted without the control on shuffled labels: probe with controls=('labels',)"
+                "these probes were fitted without the control on shuffled labels: probe with "
+                "controls=('labels',)"
             )
         return (self.data["test"] - self.data["control"]).rename("selectivity")
 
     def top(self, n: int, task: str | None = None) -> HeadSet:
-        """The n heads with the best validation score on a task; without one, on the mean over tasks. Ties go to the lower (layer, head)."""
-        values = self.data["validation"].mean("task") if task is None else self._of(task)["validation"]
-        order = ranked_heads(values.values)
+        """The n heads with the best validation score on a task; without one, on the mean over tasks. Ties go
+        to the lower (layer, head)."""
+        scores = self.data["validation"].mean("task") if task is None else self._task(task)["validation"]
+        order = ranked_heads(scores.values)
         if not 1 <= n <= len(order):
             raise HeadwiseError(f"n={n}: the model has {len(order)} heads")
         return HeadSet(order[:n])
 
     def table(self) -> pd.DataFrame:
-        """Last layer, best layer and top-n heads on test, one row per task (Tables 3 and 5); gains in % of the last layer."""
+        """Last layer, best layer and top-n heads on test, one row per task (Tables 3 and 5); gains in % of
+        the last layer."""
         wide = self.embeddings.assign(kind=self.embeddings["embedding"].str.split().str[0])
-        found = wide.pivot_table(index="task", columns="kind", values="test", sort=False)
-        found = found.reindex(index=self.tasks, columns=[c for c in ("last", "best", "top") if c in found])
+        table = wide.pivot_table(index="task", columns="kind", values="test", sort=False)
+        table = table.reindex(index=self.tasks, columns=[c for c in ("last", "best", "top") if c in table])
         for name in ("best", "top"):
-            if {"last", name} <= set(found):
-                found[f"{name} gain %"] = 100 * (found[name] / found["last"] - 1)
-        found["best head"] = [
-            float(self._of(task)["test"].values[ranked_heads(self._of(task)["validation"].values)[0]])
-            for task in found.index
-        ]
-        found["majority"] = self.data["majority"].to_series().reindex(found.index)
-        return found
+            if {"last", name} <= set(table):
+                table[f"{name} gain %"] = 100 * (table[name] / table["last"] - 1)
+        table["best head"] = [float(self._best_head(task)["test"]) for task in table.index]
+        table["majority"] = self.data["majority"].to_series().reindex(table.index)
+        return table
 
     def controls(self) -> pd.DataFrame:
-        """The best head (chosen on validation) and the mean of all heads on test, one row per task, beside what was asked for as control.
+        """The best head (chosen on validation) and the mean of all heads on test, one row per task, beside
+        the controls.
 
-        Columns: best head, mean head; `best head, shuffled labels` where labels were shuffled, `mean head, random weights` where an
-        encoder with random weights was probed.
+        Columns: best head, mean head; `best head, shuffled labels` where labels were shuffled, `mean head,
+        random weights` where an encoder with random weights was probed.
         """
         rows = {}
         for task in self.tasks:
-            part = self._of(task)
-            place = ranked_heads(part["validation"].values)[0]
-            row = {"best head": part["test"].values[place], "mean head": np.nanmean(part["test"].values)}
-            if "control" in part:
-                row["best head, shuffled labels"] = part["control"].values[place]
-            if "random_encoder" in part:
-                row["mean head, random weights"] = np.nanmean(part["random_encoder"].values)
+            scores, best = self._task(task), self._best_head(task)
+            row = {"best head": float(best["test"]), "mean head": np.nanmean(scores["test"].values)}
+            if "control" in scores:
+                row["best head, shuffled labels"] = float(best["control"])
+            if "random_encoder" in scores:
+                row["mean head, random weights"] = np.nanmean(scores["random_encoder"].values)
             rows[task] = row
         return pd.DataFrame.from_dict(rows, orient="index", dtype=float).rename_axis("task")
 
@@ -172,32 +179,25 @@ class Probes(Described):
         """
         rows = []
         for task in self.tasks:
-            part = self._of(task)
-            values = part["test"].values
-            if not (0 <= layer < values.shape[0] and 0 <= head < values.shape[1]) or np.isnan(
-                values[layer, head]
-            ):
+            scores = self._task(task)
+            test = scores["test"].values
+            layers, widest = test.shape
+            if not (0 <= layer < layers and 0 <= head < widest) or np.isnan(test[layer, head]):
                 raise HeadwiseError(
-                    f"head ({layer}, {head}) was not probed: there are {values.shape[0]} layers of up to {values.shape[1]} heads"
+                    f"head ({layer}, {head}) was not probed: there are {layers} layers of up to {widest} "
+                    "heads"
                 )
-            better = int(np.nansum(values > values[layer, head]))
-            majority = float(part["majority"])
             row = {
                 "task": task,
-                "test": values[layer, head],
-                "stderr": float(part["stderr"].values[layer, head]),
+                "test": test[layer, head],
+                "stderr": float(scores["stderr"].values[layer, head]),
+                "above_majority": test[layer, head] - float(scores["majority"]),
+                "rank": int(np.nansum(test > test[layer, head])) + 1,
+                "heads": int(np.isfinite(test).sum()),
             }
-            rows.append(
-                {
-                    **row,
-                    "above_majority": row["test"] - majority,
-                    "rank": better + 1,
-                    "heads": int(np.isfinite(values).sum()),
-                }
-            )
-        return pd.DataFrame(rows).sort_values(
-            ["rank", "above_majority"], ascending=[True, False], ignore_index=True
-        )
+            rows.append(row)
+        columns = ["rank", "above_majority"]
+        return pd.DataFrame(rows).sort_values(columns, ascending=[True, False], ignore_index=True)
 
     @property
     def has_syntactic_and_semantic(self) -> bool:
@@ -207,13 +207,15 @@ class Probes(Described):
     def syntactic_semantic(
         self, syntactic: Sequence[str] = SYNTACTIC, semantic: Sequence[str] = SEMANTIC
     ) -> pd.DataFrame:
-        """Each head's mean test score on syntactic and on semantic tasks (Fig. 5); columns layer, head, syntactic, semantic."""
+        """Each head's mean test score on syntactic and on semantic tasks (Fig. 5); columns layer, head,
+        syntactic, semantic."""
         columns = {}
-        for name, wanted in (("syntactic", syntactic), ("semantic", semantic)):
-            present = [task for task in wanted if task in self.tasks]
+        for name, tasks in (("syntactic", syntactic), ("semantic", semantic)):
+            present = [task for task in tasks if task in self.tasks]
             if not present:
                 raise HeadwiseError(
-                    f"none of the {name} tasks was probed ({', '.join(wanted)}); there are: {', '.join(self.tasks)}"
+                    f"none of the {name} tasks was probed ({', '.join(tasks)}); there are: "
+                    f"{', '.join(self.tasks)}"
                 )
             columns[name] = self.data["test"].sel(task=present).mean("task")
         frame = xr.Dataset(columns).drop_vars("task", errors="ignore").to_dataframe().dropna().reset_index()
@@ -235,29 +237,24 @@ class Probes(Described):
             tasks: which; default all.
             shared: one colour range for all panels.
         """
-        from headwise.figures import heatmaps
-
         values = self.selectivity if variable == "selectivity" else self.data[variable]
-        return heatmaps(values.sel(task=list(tasks or self.tasks)), sort=sort, shared=shared)
+        return figures.heatmaps(values.sel(task=list(tasks or self.tasks)), sort=sort, shared=shared)
 
     def scatter(self) -> "Figure":
         """Syntactic against semantic score of every head, coloured by layer (Fig. 5)."""
-        from headwise.figures import syntactic_semantic
-
-        return syntactic_semantic(self.syntactic_semantic())
+        return figures.syntactic_semantic(self.syntactic_semantic())
 
     def sweep_plot(self) -> "Figure":
         """Test score of the top-n embedding against n, with the best layer as a line."""
-        from headwise.figures import sweep
+        return figures.sweep(self.sweep, self.embeddings)
 
-        return sweep(self.sweep, self.embeddings)
-
-    def noted(self, notes: Sequence[str]) -> "Probes":
+    def with_notes(self, notes: Sequence[str]) -> "Probes":
         """The same with what its reader must know, in `data.attrs["notes"]`."""
         return replace(self, data=self.data.assign_attrs(notes=list(notes))) if notes else self
 
     def save(self, folder: str | Path, **fields: Any) -> None:
-        """Writes everything into `folder`, which must not exist and appears whole or not at all; `headwise.load(folder)` reads it.
+        """Writes everything into `folder`, which must not exist and appears whole or not at all;
+        `headwise.load(folder)` reads it.
 
         Args:
             folder: where.
@@ -276,34 +273,35 @@ class Probes(Described):
             self.sweep.to_parquet(aside / "sweep.parquet", index=False)
             save_tensors(rows, aside / "examples.safetensors")
 
-    def _of(self, task: str) -> xr.Dataset:
+    def _task(self, task: str) -> xr.Dataset:
         if task not in self.tasks:
             raise HeadwiseError(f"task {task!r} was not probed; there are: {', '.join(self.tasks)}")
         return self.data.sel(task=task)
 
+    def _best_head(self, task: str) -> xr.Dataset:
+        """The scores of the head that is best on validation."""
+        layer, head = ranked_heads(self._task(task)["validation"].values)[0]
+        return self._task(task).isel(layer=layer, head=head)
+
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Probes:
     """Reads what `Probes.save` wrote."""
-    from safetensors.numpy import load_file
-
     with xr.open_dataset(folder / "probes.nc", engine="scipy") as stored:
         data = stored.load()
     data["metric"] = data["metric"].astype(str)
     data["task"] = data["task"].astype(str)
     data.attrs = dict(record["settings"])
     arrays = load_file(folder / "examples.safetensors")
-    kinds = {
-        kind: {task: arrays[f"{kind}/{task}"] for task in record["tasks"]}
-        for kind in ("predictions", "labels")
-    }
+    predictions = {task: arrays[f"predictions/{task}"] for task in record["tasks"]}
+    labels = {task: arrays[f"labels/{task}"] for task in record["tasks"]}
     rows, swept = (pd.read_parquet(folder / f"{name}.parquet") for name in ("embeddings", "sweep"))
-    return Probes(data, rows, swept, kinds["predictions"], kinds["labels"])
+    return Probes(data, rows, swept, predictions, labels)
 
 
 def ranked_heads(values: ArrayLike) -> list[tuple[int, int]]:
     """Heads by (layers, heads) values, best first; ties go to the lower (layer, head), NaN is left out."""
     array = check_ranked(np.asarray(values, dtype=float))
-    order = np.argsort(np.where(np.isnan(array), np.inf, -array).ravel(), kind="stable")[
-        : int(np.isfinite(array).sum())
-    ]
-    return [(int(i) // array.shape[1], int(i) % array.shape[1]) for i in order]
+    order = np.argsort(np.where(np.isnan(array), np.inf, -array), axis=None, kind="stable")
+    order = order[: int(np.isfinite(array).sum())]
+    layers, heads = np.unravel_index(order, array.shape)
+    return list(zip(layers.tolist(), heads.tolist(), strict=True))

@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 
 
-BARS_NOTE = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more; results of older versions have none."
+BARS_NOTE = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more."
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
@@ -57,15 +57,12 @@ def section(probes: "Probes") -> Section:
             "All chosen on validation, scored on test.",
         )
     )
-    known = {
+    published = {
         task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED and _is_senteval(data, task)
     }
-    if known:
-        frame = (
-            pd.DataFrame(known, index=("last layer", "best layer", "top heads"))
-            .T.rename_axis("task")
-            .reset_index()
-        )
+    if published:
+        frame = pd.DataFrame(published, index=("last layer", "best layer", "top heads"))
+        frame = frame.T.rename_axis("task").reset_index()
         blocks.append(
             Table(
                 "probing-published",
@@ -78,15 +75,17 @@ def section(probes: "Probes") -> Section:
         title="What each head knows",
         findings=findings(embeddings, data),
         blocks=blocks,
-        methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
-        f"hidden state, at one token; L2 chosen on validation.{synthetic_text(probes.synthetic)}",
+        methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and "
+        "on each layer's hidden state, at one token; L2 chosen on validation."
+        f"{synthetic_text(probes.synthetic)}",
         settings={name: value for name, value in data.attrs.items() if name != "notes"},
         notes=data.attrs.get("notes", []),
     )
 
 
 def _is_senteval(data: xr.Dataset, task: str) -> bool:
-    """Whether a task was judged on a test set of SentEval's size: published figures stand beside the same data only."""
+    """Whether a task was judged on a test set of SentEval's size: published figures stand beside the same
+    data only."""
     return "n_test" in data and int(data["n_test"].sel(task=task)) == SENTEVAL_TEST
 
 
@@ -100,31 +99,38 @@ def last_best_top(embeddings: pd.DataFrame, data: xr.Dataset) -> pd.DataFrame:
 
 def best_head(task: xr.Dataset) -> tuple[str, float]:
     """The head that is best on validation, and its test score."""
-    place: Any = task["validation"].argmax(("layer", "head"))
-    return f"{int(place['layer'])}.{int(place['head'])}", float(task["test"].isel(place))
+    best: Any = task["validation"].argmax(("layer", "head"))
+    return f"{int(best['layer'])}.{int(best['head'])}", float(task["test"].isel(best))
 
 
 def findings(embeddings: pd.DataFrame, data: xr.Dataset) -> list[str]:
     """Where heads beat layers, and the head that knows most."""
-    sentences = [sentence for layer in ("last", "best") if (sentence := top_against(embeddings, layer))]
+    comparisons = [top_against(embeddings, layer) for layer in ("last", "best")]
+    sentences = [sentence for sentence in comparisons if sentence]
     heads = {str(task): best_head(data.sel(task=task)) for task in data["task"].values}
     task = max(heads, key=lambda name: heads[name][1] - float(data["majority"].sel(task=name)))
     head, score = heads[task]
     majority = float(data["majority"].sel(task=task))
-    sentences.append(
-        f"On {task} the head best on validation, {head}, scores {number(100 * score)} % on test; a guess that ignores the text scores "
-        f"{number(100 * majority)} %. (Of {len(heads)} task{'s' * (len(heads) > 1)}, the one with the largest difference on these examples.)"
-        if score > majority
-        else f"On none of {len(heads)} tasks does the head best on validation score more on test than a guess that ignores the text."
-    )
+    if score > majority:
+        sentences.append(
+            f"On {task} the head best on validation, {head}, scores {number(100 * score)} % on test; a guess "
+            f"that ignores the text scores {number(100 * majority)} %. (Of {len(heads)} "
+            f"task{'s' * (len(heads) > 1)}, the one with the largest difference on these examples.)"
+        )
+    else:
+        sentences.append(
+            f"On none of {len(heads)} tasks does the head best on validation score more on test than a guess "
+            "that ignores the text."
+        )
     return sentences
 
 
 def top_against(embeddings: pd.DataFrame, layer: str) -> str:
     """The top heads against the "last" or the "best" layer, task by task; empty where either is missing.
 
-    A task counts as shown where the difference exceeds 1.96 standard errors over its 50 or more test examples, taken as if the two were
-    judged on different examples: wider than paired, since they err on the same ones.
+    A task counts as shown where the difference exceeds 1.96 standard errors over its 50 or more test
+    examples, taken as if the two were judged on different examples: wider than paired, since they err on the
+    same ones.
     """
     kinds = embeddings.assign(kind=embeddings["embedding"].str.split().str[0])
     if not {"top", layer} <= set(kinds["kind"]):
@@ -132,17 +138,18 @@ def top_against(embeddings: pd.DataFrame, layer: str) -> str:
     wide = kinds.pivot_table(index="task", columns="kind", values="test", sort=False)
     gain = wide["top"] - wide[layer]
     values = (
-        f"The top heads concatenated are ahead of the {layer} layer on {int((gain > 0).sum())} of {len(gain)} tasks, by "
-        f"{number(100 * gain.median())} points in the median"
+        f"The top heads concatenated are ahead of the {layer} layer on {int((gain > 0).sum())} of "
+        f"{len(gain)} tasks, by {number(100 * gain.median())} points in the median"
     )
     if not {"stderr", "examples"} <= set(kinds) or kinds["stderr"].isna().any():
         return f"{values} (without standard errors, so nothing is said beyond these examples)."
-    if (fewest := int(kinds["examples"].min())) < MIN_EXAMPLES:
+    fewest = int(kinds["examples"].min())
+    if fewest < MIN_EXAMPLES:
         return (
             f"{values} (of {fewest} test examples, {MIN_EXAMPLES} are needed: nothing is said beyond them)."
         )
     errors = kinds.pivot_table(index="task", columns="kind", values="stderr", sort=False)
     least = 1.96 * np.hypot(errors["top"], errors[layer])
     ahead, behind = int((gain > least).sum()), int((gain < -least).sum())
-    rest = len(gain) - ahead - behind
-    return f"{values}: shown ahead on {ahead}, shown behind on {behind}; {NOT_SHOWN} on {rest}."
+    undecided = len(gain) - ahead - behind
+    return f"{values}: shown ahead on {ahead}, shown behind on {behind}; {NOT_SHOWN} on {undecided}."

@@ -15,9 +15,11 @@ Baseline = Literal["random weights", "permuted labels", "fixed offset"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 
-def _without_none(given: Any) -> Any:
+def _without_none(names: Any) -> Any:
     """On the command line `none` stands for an empty list."""
-    return tuple(name for name in given if name != "none") if isinstance(given, list | tuple) else given
+    if not isinstance(names, list | tuple):
+        return names
+    return tuple(name for name in names if name != "none")
 
 
 class Generate(Settings):
@@ -25,7 +27,8 @@ class Generate(Settings):
 
     per_class: int | None = option(
         None,
-        "At most this many training examples per class, and an eighth of that in validation and test; default: as many as balancing allows.",
+        "At most this many training examples per class, and an eighth of that in validation and test; "
+        "default: as many as balancing allows.",
         ge=1,
     )
     least: int = option(
@@ -48,19 +51,21 @@ class ProbingTasks(TaskSource):
 
     source: Source | None = option(
         None,
-        "senteval: the ten probing tasks from SentEval's files in the data folder; treebank: the ten generated from the CoNLL-U or "
-        "bracketed trees there; grammar: the ten generated from synthetic sentences; tasks: presets, or tables of the tasks file. "
-        "Default: tasks if a tasks file or a task beyond the ten is given, else senteval.",
+        "senteval: the ten probing tasks from SentEval's files in the data folder; treebank: the ten "
+        "generated from the CoNLL-U or bracketed trees there; grammar: the ten generated from synthetic "
+        "sentences; tasks: presets, or tables of the tasks file. Default: tasks if a tasks file or a task "
+        "beyond the ten is given, else senteval.",
     )
     size: int = option(6000, "Number of sentences to generate from the grammar.", ge=100)
 
     @property
-    def place(self) -> str:
-        """The source, whether it was given or not."""
+    def origin(self) -> str:
+        """The source, or its default."""
+        if self.source is not None:
+            return self.source
         from headwise.probing._senteval import is_known
 
-        beyond = self.file is not None or not all(map(is_known, self.names))
-        return self.source or ("tasks" if beyond else "senteval")
+        return "senteval" if self.file is None and all(map(is_known, self.names)) else "tasks"
 
 
 class Probe(Settings):
@@ -74,8 +79,8 @@ class Probe(Settings):
     )
     folds: int | None = option(
         None,
-        "Choose by cross-validation on train and validation together; default: by the validation split, and by five folds of train "
-        "where a task has no validation split other than its test split.",
+        "Choose by cross-validation on train and validation together; default: by the validation split, and "
+        "by five folds of train where a task has no validation split other than its test split.",
         ge=2,
     )
     top: int | None = option(
@@ -87,15 +92,18 @@ class Probe(Settings):
     layers: bool = option(True, "Also probe hidden states.")
     controls: tuple[Literal["labels", "encoder"], ...] = option(
         ("labels",),
-        "labels: the same probes on shuffled labels (selectivity); encoder: the same architecture with random weights; or none.",
+        "labels: the same probes on shuffled labels (selectivity); encoder: the same architecture with "
+        "random weights; or none.",
     )
     pairs: Literal["compare", "together"] = option(
         "compare",
-        "Encode the texts of a pair separately and compare them, [|u-v|; u*v] (compare), or encode them together (together).",
+        "Encode the texts of a pair separately and compare them, [|u-v|; u*v] (compare), or encode them "
+        "together (together).",
     )
     estimator: Any = option(
         None,
-        "A probe of your own instead of L2-regularised regression: an object with fit(x, y) and predict(x), as scikit-learn's.",
+        "A probe of your own instead of L2-regularised regression: an object with fit(x, y) and predict(x), "
+        "as scikit-learn's.",
         live=True,
     )
     examples: int | None = option(None, "At most this many examples per split, drawn at random.", ge=10)
@@ -114,7 +122,8 @@ class Probe(Settings):
     seed: int = option(0, "Random seed for samples, folds and controls.", ge=0)
     device: str | None = option(
         None,
-        "Device for the model and the fits: cpu, cuda, …; default: the model's device, else a GPU if there is one.",
+        "Device for the model and the fits: cpu, cuda, …; default: the model's device, else a GPU if there "
+        "is one.",
         decides=False,
     )
     folder: str | Path | None = option(
@@ -128,10 +137,11 @@ class Probe(Settings):
 
     @field_validator("estimator")
     @classmethod
-    def _fits(cls, given: Any) -> Any:
-        if given is not None and not all(callable(getattr(given, name, None)) for name in ("fit", "predict")):
-            raise ValueError(f"a {type(given).__name__} has no fit(x, y) and predict(x)")
-        return given
+    def _fits(cls, estimator: Any) -> Any:
+        methods = [getattr(estimator, name, None) for name in ("fit", "predict")]
+        if estimator is not None and not all(map(callable, methods)):
+            raise ValueError(f"a {type(estimator).__name__} has no fit(x, y) and predict(x)")
+        return estimator
 
 
 class Probing(Probe):
@@ -145,8 +155,9 @@ class Profiling(Settings):
 
     baselines: tuple[Baseline, ...] = option(
         BASELINES,
-        "random weights: the same architecture; permuted labels: the same model; fixed offset: for arcs, a fixed distance between words. "
-        "Each chooses its best head (or distance) per label on validation, as the model does. Or none.",
+        "random weights: the same architecture; permuted labels: the same model; fixed offset: for arcs, a "
+        "fixed distance between words. Each chooses its best head (or distance) per label on validation, as "
+        "the model does. Or none.",
     )
     examples: int | None = option(None, "At most this many sentences per split, drawn at random.", ge=1)
     batch_size: int = option(

@@ -10,19 +10,22 @@ CARVED = {"train": 0.9, "validation": 0.1}  # of train, where nothing else is le
 def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict[str, Examples]:
     """Train, validation and test examples, all labelled; at most `examples` of each.
 
-    A task without a labelled test split is tested on its validation split. Where no validation split is left it is carved from train
-    (10 %, identical texts kept together), so that nothing is ever chosen on the examples that are reported.
+    A task without a labelled test split is tested on its validation split. Where no validation split is left
+    it is carved from train (10 %, identical texts kept together), so that nothing is ever chosen on the
+    examples that are reported.
     """
-    found = _labelled(task)
+    splits = _labelled(task)
     if examples is not None:
-        found = {name: split.sample(examples, seed) for name, split in found.items()}
-    if len(found) < len(SPLIT_NAMES):
-        found["test"] = found.get("test", found.get("validation", found["train"]))
-        # a tenth may have been cut out of train by the same hash: by that, nothing of what is left would be cut out again
-        again = "probed\x1f" if task.validation_carved else ""
-        rows = by_fraction([again + text_key(text) for text in found["train"].texts], CARVED, seed)
-        found |= {name: found["train"].subset(rows[name]) for name in CARVED}
-    return found
+        splits = {name: split.sample(examples, seed) for name, split in splits.items()}
+    if len(splits) < len(SPLIT_NAMES):
+        train = splits["train"]
+        splits["test"] = splits.get("test", splits.get("validation", train))
+        # a tenth may have been cut out of train by the same hash: by that, nothing of what is left would be
+        # cut out again
+        prefix = "probed\x1f" if task.validation_carved else ""
+        rows = by_fraction([prefix + text_key(text) for text in train.texts], CARVED, seed)
+        splits |= {name: train.subset(rows[name]) for name in CARVED}
+    return splits
 
 
 def carved(task: Task) -> bool:
@@ -32,11 +35,11 @@ def carved(task: Task) -> bool:
 
 def _labelled(task: Task) -> dict[str, Examples]:
     check_one_answer(task.name, task.kind, "probes read")
-    found = {
-        name: task.split(name) for name in SPLIT_NAMES if name in task.splits and task.split(name).labelled
-    }
-    if "train" not in found or len(found) < 2:
+    splits = {name: task.split(name) for name in SPLIT_NAMES if name in task.splits}
+    labelled = {name: split for name, split in splits.items() if split.labelled}
+    if "train" not in labelled or len(labelled) < 2:
         raise HeadwiseError(
-            f"task {task.name!r} has the labelled splits {', '.join(found) or 'none'}: train and one more are needed"
+            f"task {task.name!r} has the labelled splits {', '.join(labelled) or 'none'}: train and one more "
+            "are needed"
         )
-    return found
+    return labelled

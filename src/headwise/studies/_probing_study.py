@@ -82,20 +82,22 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
     tasks = recipe.tasks
     if meant := set(tasks.names) & set(get_args(Source)):
         yield f"tasks.names: {min(meant)!r} is a source of tasks: write source = {min(meant)!r}, on the command line --source {min(meant)}"
-    elif tasks.place in ("senteval", "treebank") and tasks.data is None:
-        yield f"tasks.data: a folder is needed for source = {tasks.place!r}"
-    elif tasks.place == "tasks" and not tasks.names and tasks.file is None:
+    elif tasks.origin in ("senteval", "treebank") and tasks.data is None:
+        yield f"tasks.data: a folder is needed for source = {tasks.origin!r}"
+    elif tasks.origin == "tasks" and not tasks.names and tasks.file is None:
         yield "tasks.names: name presets, or give tasks.file, a TOML file that defines tasks"
     else:
         try:
             task_names(tasks)
-            if tasks.place in ("senteval", "tasks"):
+            if tasks.origin in ("senteval", "tasks"):
                 open_tasks(
                     tasks
                 )  # a name that is misspelt, or not in the folder, fails here rather than in a cell
         except HeadwiseError as error:
             yield f"tasks: {error}" + (
-                "; presets and tables of a tasks file need source = 'tasks'" if tasks.place != "tasks" else ""
+                "; presets and tables of a tasks file need source = 'tasks'"
+                if tasks.origin != "tasks"
+                else ""
             )
 
 
@@ -105,11 +107,11 @@ probing_study = engine.Study(ProbingRecipe, cells, check, of_probing)
 @cache
 def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
     """The names of the tasks that a recipe asks for."""
-    if tasks.place == "tasks" and tasks.names:
+    if tasks.origin == "tasks" and tasks.names:
         return tasks.names
     if tasks.names:
         return tuple(map(senteval_name, tasks.names))
-    if tasks.place == "grammar":
+    if tasks.origin == "grammar":
         return tuple(SENTEVAL)
     return tuple(task.name for task in open_tasks(tasks))
 
@@ -117,22 +119,22 @@ def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
 def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[Task]:
     """The tasks themselves; some of them by name, or all the recipe asks for."""
     found = _open_tasks(tasks, names)
-    if tasks.held_out and tasks.place != "tasks":
+    if tasks.held_out and tasks.origin != "tasks":
         found = [task.held_out() for task in found]
     return found if tasks.metric is None else [task.with_metric(tasks.metric) for task in found]
 
 
 def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
     wanted = list(names) if names is not None else list(tasks.names) or None
-    if tasks.place == "tasks":
+    if tasks.origin == "tasks":
         return tasks.find(wanted or [])
-    if tasks.place == "grammar":
+    if tasks.origin == "grammar":
         from headwise.probing import grammar_tasks
 
         return grammar_tasks(tasks.size, wanted, seed=tasks.seed or 0)
     if tasks.data is None:
-        raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.place!r}")
-    if tasks.place == "treebank":
+        raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.origin!r}")
+    if tasks.origin == "treebank":
         from headwise.probing import treebank_tasks
 
         return treebank_tasks(tasks.data, wanted, skip_bad=True, seed=tasks.seed or 0)
