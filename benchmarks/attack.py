@@ -194,9 +194,7 @@ def corruptions(folder: Path, given: argparse.Namespace) -> Count:
 
 def digests(run: Path) -> dict[str, str]:
     """Checksum of every result file but the provenance, which holds times."""
-    found = [
-        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
-    ]
+    found = [path for path in (run / "results").rglob("*") if path.is_file() and path.name != "headwise.json"]
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 

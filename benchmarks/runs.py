@@ -50,13 +50,13 @@ def study(folder: Path, cells: int, jobs: int, out: str) -> dict[str, float]:
     wall, cpu, peak = measured(
         [*HEADWISE, "run", "r.toml", "--out", out, "--jobs", str(jobs), "--quiet"], folder
     )
-    records = [json.loads(path.read_bytes()) for path in (folder / out / "results").glob("*/provenance.json")]
+    records = [json.loads(path.read_bytes()) for path in (folder / out / "results").glob("*/headwise.json")]
     finished = sorted(record["finished"] for record in records)
     return {
         "wall": wall,
         "cpu": cpu,
         "main_peak_mb": peak,
-        "worker_peak_mb": max(record["peak_memory"]["cpu"] for record in records) / 2**20,
+        "worker_peak_mb": max(record["cell"]["peak_memory"]["cpu"] for record in records) / 2**20,
         "between_cells_ms": (finished[-1] - finished[0]) / (len(finished) - 1) * 1e3,
     }
 

@@ -35,9 +35,7 @@ pause = {pause}
 
 
 def digests(run: Path) -> dict[str, str]:
-    files = [
-        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
-    ]
+    files = [path for path in (run / "results").rglob("*") if path.is_file() and path.name != "headwise.json"]
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -126,7 +124,7 @@ def main() -> None:
         results = run / "results"
         now = {
             path.parent.name: (path.stat().st_ino, path.stat().st_mtime_ns)
-            for path in results.glob("*/provenance.json")
+            for path in results.glob("*/headwise.json")
         }
         recomputed += sum(now.get(name) != stamp for name, stamp in finished.items())
         finished = now

@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,12 +41,8 @@ class SoakRecipe(engine.Recipe):
     cells: int
 
 
-class CellConfig(engine.Settings):
-    number: int
-
-
 @engine.step()
-def small(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def small(out: engine.Out, *, number: int, before: engine.Result | None = None) -> None:
     """A little arithmetic that depends on the seed, in steps that a checkpoint remembers, saved in three formats."""
     import torch
 
@@ -59,10 +54,10 @@ def small(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
         time.sleep(float(os.environ.get("HEADWISE_SOAK_PAUSE", "0")) / 8)
         if checkpoint.due():
             checkpoint.save({}, {**state, "step": step + 1})
-    before = inputs["before"].json("sum") if inputs else 0.0
+    earlier = before.json("sum") if before is not None else 0.0
     out.table("rows", pd.DataFrame({"unit": range(64), "total": state["total"]}))
     out.tensors("total", {"total": torch.from_numpy(state["total"])})
-    out.json("sum", float(state["total"].sum()) + before)
+    out.json("sum", float(state["total"].sum()) + earlier)
 
 
 def soak_cells(recipe: SoakRecipe) -> Iterator[engine.Cell]:
@@ -70,7 +65,7 @@ def soak_cells(recipe: SoakRecipe) -> Iterator[engine.Cell]:
     last: engine.Cell | None = None
     for number in range(recipe.cells):
         needed = {"before": last} if last is not None and number % 4 else {}
-        last = engine.Cell(small, CellConfig(number=number), {"number": number}, needed, seed=number)
+        last = engine.Cell(small, {"number": number, **needed}, {"number": number}, seed=number)
         yield last
 
 
@@ -78,9 +73,7 @@ study = engine.Study(SoakRecipe, soak_cells)
 
 
 def digests(run: Path) -> dict[str, str]:
-    files = [
-        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
-    ]
+    files = [path for path in (run / "results").rglob("*") if path.is_file() and path.name != "headwise.json"]
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -201,7 +194,7 @@ def quiet_after(seconds: float) -> tuple[float, int]:
 
 def stamps(run: Path) -> dict[str, tuple[int, int]]:
     found = {}
-    for path in (run / "results").glob("*/provenance.json"):
+    for path in (run / "results").glob("*/headwise.json"):
         stat = path.stat()
         found[path.parent.name] = (stat.st_ino, stat.st_mtime_ns)
     return found

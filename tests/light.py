@@ -14,5 +14,5 @@ app({[*map(str, words)]!r}, standalone_mode=False)
 print([name for name in ("torch", "transformers", "accelerate", "scipy.stats") if name in sys.modules])
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == "[]"
+    assert said.splitlines()[-1] == "[]", said
     return said

@@ -144,7 +144,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 @engine.step()
-def numbers(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+def numbers(out: engine.Out) -> None:
     out.table("numbers", pd.DataFrame({"n": np.random.default_rng(0).random(4000)}))
 
 
@@ -156,4 +156,4 @@ def section(run: engine.Run) -> Section:
     return Section("Numbers", [], [Table("numbers", "Numbers", run.table("numbers"))], "")
 
 
-study = engine.Study(NumbersRecipe, lambda recipe: [engine.Cell(numbers, {})], section=section)
+study = engine.Study(NumbersRecipe, lambda recipe: [engine.Cell(numbers)], section=section)

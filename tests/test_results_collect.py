@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -27,32 +26,23 @@ class SumsRecipe(engine.Recipe):
     numbers: tuple[int, ...] = (1, 2)
 
 
-class SumsConfig(engine.Settings):
-    model: str
-    number: int = 0
+@engine.step()
+def third(out: engine.Out, *, number: int) -> None:
+    out.table("parts", pd.DataFrame({"third": [number / 3]}))
 
 
 @engine.step()
-def third(config: SumsConfig, inputs: dict[str, Any], out: engine.Out) -> None:
-    out.table("parts", pd.DataFrame({"third": [config.number / 3]}))
-
-
-@engine.step()
-def add_up(config: SumsConfig, inputs: dict[str, Any], out: engine.Out) -> None:
-    parts = [float(result.table("parts")["third"].iloc[0]) for result in inputs["parts"]]
-    frame = pd.DataFrame(
-        {"model": config.model, "part": [f"p{i}" for i in range(len(parts))], "third": parts}
-    )
+def add_up(out: engine.Out, *, model: str, thirds: list[engine.Result]) -> None:
+    parts = [float(result.table("parts")["third"].iloc[0]) for result in thirds]
+    frame = pd.DataFrame({"model": model, "part": [f"p{i}" for i in range(len(parts))], "third": parts})
     out.table("sums", frame.assign(unit="points"))
-    out.table("also", pd.DataFrame({"model": [config.model], "total": [sum(parts)]}))
+    out.table("also", pd.DataFrame({"model": [model], "total": [sum(parts)]}))
 
 
 def cells(recipe: SumsRecipe) -> Iterator[engine.Cell]:
-    parts = [
-        engine.Cell(third, SumsConfig(model=recipe.model, number=n), {"number": n}) for n in recipe.numbers
-    ]
+    parts = [engine.Cell(third, {"number": n}, {"number": n}) for n in recipe.numbers]
     yield from parts
-    yield engine.Cell(add_up, SumsConfig(model=recipe.model), {}, {"parts": parts})
+    yield engine.Cell(add_up, {"model": recipe.model, "thirds": parts})
 
 
 sums = engine.Study(SumsRecipe, cells)
@@ -125,13 +115,13 @@ def test_values_notes_prefix_and_new_names(
 def test_what_is_not_given_comes_from_the_run(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = next((runs[0] / "results").glob("add-up-*/provenance.json"))
+    record = next((runs[0] / "results").glob("add-up-*/headwise.json"))
     kept = json.loads(record.read_text())
     out = collect(tmp_path, runs[:1], monkeypatch, "--model", f"small={tmp_path / 'small'}")
     said = tables.notes(out / "sums.csv")
     assert said["recipe"] == "docs/results/sums/recipe.toml"
-    assert said["commit"] == kept["commit"] == "fedcba9"
-    assert said["machine"].startswith(kept["device"]["name"])
+    assert said["commit"] == kept["provenance"]["commit"] == "fedcba9"
+    assert said["machine"].startswith(kept["provenance"]["device"]["name"])
     assert list(tables.read(out / "sums.csv")) == ["part", "third"]  # one model: no column for it
     assert list(tables.read(out / "also.csv")) == ["model", "total"]  # a single row keeps its columns
 

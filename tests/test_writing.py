@@ -103,9 +103,9 @@ PRINTING = """
 from headwise import engine
 class R(engine.Recipe): pass
 @engine.step()
-def loud(config: dict, inputs: dict, out: engine.Out) -> None:
+def loud(out: engine.Out) -> None:
     import os; print("a library that talks", flush=True); os.system("echo and its children"); out.json("x", float("nan"))
-study = engine.Study(R, lambda recipe: iter([engine.Cell(loud, {}, {})]))
+study = engine.Study(R, lambda recipe: iter([engine.Cell(loud)]))
 """
 
 

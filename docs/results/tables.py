@@ -31,12 +31,16 @@ DIRECTIVE = re.compile(r"<!-- table: (?P<rest>.*?) -->\n(?:\n?(?:\|.*\n)+)?")
 def read(file: Path, text: bool = False) -> pd.DataFrame:
     """A CSV file without its notes; with `text`, its cells as they are written."""
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("# ")]
-    return pd.read_csv(StringIO("\n".join(lines)), **({"dtype": str, "keep_default_na": False} if text else {}))
+    return pd.read_csv(
+        StringIO("\n".join(lines)), **({"dtype": str, "keep_default_na": False} if text else {})
+    )
 
 
 def notes(file: Path) -> dict[str, str]:
     """What the head of a CSV file says about its making."""
-    lines = [line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+    lines = [
+        line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("# ")
+    ]
     return dict(line.split(": ", 1) for line in lines)
 
 
@@ -110,14 +114,14 @@ def collect(
     opened = [engine.open(run) for run in runs]
     steps = [str(json.loads((run / "plan.jsonl").read_text().splitlines()[-1])["step"]) for run in runs]
     _, first = next(opened[0].results(steps[0]))
-    record = json.loads((first.folder / "provenance.json").read_text())
-    if not (commit or record["commit"]):
+    record = json.loads((first.folder / "headwise.json").read_text())
+    if not (commit or record["provenance"]["commit"]):
         raise SystemExit(f"{runs[0]} was not computed in a git checkout: give --commit")
     head = {
         "study": str(opened[0].recipe.get("title", opened[0].recipe["kind"])),
         "recipe": f"docs/results/{out.name}/{recipe}",
-        "commit": commit or record["commit"],
-        "machine": f"{record['device']['name']}, torch {record['versions']['torch']}, transformers {record['versions']['transformers']}",
+        "commit": commit or record["provenance"]["commit"],
+        "machine": f"{record['provenance']['device']['name']}, torch {record['provenance']['versions']['torch']}, transformers {record['provenance']['versions']['transformers']}",
         "date": date or datetime.now(UTC).date().isoformat(),
     }
     for name, place in models.items():
@@ -126,9 +130,13 @@ def collect(
     out.mkdir(parents=True, exist_ok=True)
     for name in sorted(file.stem for file in first.folder.glob("*.parquet")):
         lines = "".join(f"# {key}: {value}\n" for key, value in head.items())
-        frame = pd.concat([run.table(name, step) for run, step in zip(opened, steps, strict=True)]).replace(renamed)
+        frame = pd.concat([run.table(name, step) for run, step in zip(opened, steps, strict=True)]).replace(
+            renamed
+        )
         if len(frame) > 1:
-            frame = frame.loc[:, frame.nunique(dropna=False) > 1]  # what is the same everywhere stands in the recipe
+            frame = frame.loc[
+                :, frame.nunique(dropna=False) > 1
+            ]  # what is the same everywhere stands in the recipe
         frame = frame.round(4)
         (out / f"{prefix}{name}.csv").write_text(lines + frame.to_csv(index=False), encoding="utf-8")
 
@@ -139,14 +147,20 @@ def pairs_of(given: list[str]) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("fill")
     one = verbs.add_parser("collect")
     one.add_argument("out", type=Path)
     one.add_argument("runs", type=Path, nargs="+")
-    one.add_argument("--model", action="append", default=[], help="NAME=FOLDER of its weights, or NAME=FILE.gguf")
-    one.add_argument("--rename", action="append", default=[], help="OLD=NEW in all cells, e.g. the path of a model")
+    one.add_argument(
+        "--model", action="append", default=[], help="NAME=FOLDER of its weights, or NAME=FILE.gguf"
+    )
+    one.add_argument(
+        "--rename", action="append", default=[], help="OLD=NEW in all cells, e.g. the path of a model"
+    )
     one.add_argument("--prefix", default="", help="before the names of the CSV files")
     one.add_argument("--recipe", default="recipe.toml", help="file beside the CSV files")
     one.add_argument("--commit", default="")
@@ -154,7 +168,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.verb == "collect":
         models = {name: Path(folder) for name, folder in pairs_of(args.model).items()}
-        collect(args.out, args.runs, models, args.commit, args.date, args.prefix, args.recipe, pairs_of(args.rename))
+        collect(
+            args.out,
+            args.runs,
+            models,
+            args.commit,
+            args.date,
+            args.prefix,
+            args.recipe,
+            pairs_of(args.rename),
+        )
         return
     for page in sorted(HERE.glob("*.md")):
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -29,13 +29,7 @@ class GridRecipe(engine.Recipe):
     overview: bool = True
 
 
-class TrainConfig(engine.Settings):
-    training: TrainSettings
-    data: engine.DataPath | None = None
-    trace: str = ""
-
-
-def trace(file: str, line: str) -> None:
+def append(file: str, line: str) -> None:
     """Appends a line in one write, so that several processes can."""
     if file:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -44,13 +38,15 @@ def trace(file: str, line: str) -> None:
 
 
 @engine.step()
-def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def train(
+    out: engine.Out, *, training: TrainSettings, data: engine.DataPath | None = None, trace: str = ""
+) -> None:
     """Fits a tiny transformer to noise, with dropout, and a checkpoint every five steps."""
     import pandas as pd
     import torch
     from torch import nn
 
-    settings = config.training
+    settings = training
     layer = nn.TransformerEncoderLayer(
         settings.width, nhead=2, dim_feedforward=16, dropout=0.2, batch_first=True
     )
@@ -61,7 +57,7 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     parts = {"model": model, "optimizer": optimizer}
     checkpoint = out.checkpoint(every_minutes=0)
     state = checkpoint.restore(parts) or {"step": 0, "losses": []}
-    trace(config.trace, f"{'resumed' if state['step'] else 'started'} {out.coords}")
+    append(trace, f"{'resumed' if state['step'] else 'started'} {out.coords}")
     for step in out.progress(range(state["step"], settings.steps), "training"):
         x = torch.randn(8, 5, 6)  # (batch, tokens, features)
         loss = nn.functional.cross_entropy(model(x).mean(1), (x.sum((1, 2)) > 0).long())
@@ -76,33 +72,28 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     out.tensors("weights", model.state_dict())
 
 
-class ScoreConfig(engine.Settings):
-    method: str
-    trace: str = ""
-
-
 @engine.step(version=2)
-def score(config: ScoreConfig, inputs: dict[str, engine.Result], out: engine.Out) -> None:
+def score(out: engine.Out, *, trained: engine.Result, method: str) -> None:
     """Labelled array from the trained weights."""
     import torch
     import xarray as xr
 
-    weights = inputs["trained"].tensors("weights")["0.weight"]
-    noise = torch.rand(()) if config.method == "noisy" else torch.tensor(0.0)
+    weights = trained.tensors("weights")["0.weight"]
+    noise = torch.rand(()) if method == "noisy" else torch.tensor(0.0)
     values = xr.DataArray(
         (weights.abs().mean(0) + noise).numpy(), dims="unit", coords={"unit": [f"u{i}" for i in range(6)]}
     )
-    values.attrs["method"] = config.method
+    values.attrs["method"] = method
     out.array("scores", values)
     out.json("best", {"unit": int(values.values.argmax()), "value": float(values.max())})
 
 
 @engine.step()
-def collect(config: dict[str, Any], inputs: dict[str, list[engine.Result]], out: engine.Out) -> None:
+def collect(out: engine.Out, *, scores: list[engine.Result]) -> None:
     """One table over all scores."""
     import pandas as pd
 
-    out.table("overview", pd.DataFrame([result.json("best") for result in inputs["scores"]]))
+    out.table("overview", pd.DataFrame([result.json("best") for result in scores]))
 
 
 def grid_cells(recipe: GridRecipe) -> Iterator[engine.Cell]:
@@ -111,18 +102,15 @@ def grid_cells(recipe: GridRecipe) -> Iterator[engine.Cell]:
         for seed in recipe.seeds:
             settings = recipe.training.model_copy(update={"width": width})
             coords = {"width": width, "seed": seed}
-            trained = engine.Cell(
-                train, TrainConfig(training=settings, data=recipe.data, trace=recipe.trace), coords, seed=seed
-            )
+            arguments = {"training": settings, "data": recipe.data, "trace": recipe.trace}
+            trained = engine.Cell(train, arguments, coords, seed=seed)
             yield trained
             for method in ("plain", "noisy"):
                 place = {**coords, "method": method}
-                scores.append(
-                    engine.Cell(score, ScoreConfig(method=method), place, {"trained": trained}, seed)
-                )
+                scores.append(engine.Cell(score, {"trained": trained, "method": method}, place, seed))
                 yield scores[-1]
     if recipe.overview:
-        yield engine.Cell(collect, {}, {}, {"scores": scores})
+        yield engine.Cell(collect, {"scores": scores})
 
 
 grid = engine.Study(GridRecipe, grid_cells)
@@ -140,64 +128,61 @@ class TrivialRecipe(engine.Recipe):
     megabytes: float = 0.0
 
 
-class TrivialConfig(engine.Settings):
-    number: int
-    fail: bool = False
-    die: bool = False
-    full: bool = False
-    sleep: float = 0.0
-    trace: str = ""
-    flag: str = ""
-    megabytes: float = 0.0
-
-
 @engine.step()
-def trivial(config: TrivialConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def trivial(
+    out: engine.Out,
+    *,
+    number: int,
+    fail: bool = False,
+    die: bool = False,
+    full: bool = False,
+    sleep: float = 0.0,
+    trace: str = "",
+    flag: str = "",
+    megabytes: float = 0.0,
+    before: engine.Result | None = None,
+) -> None:
     """Saves a number; fails or dies if told to."""
-    if config.sleep:
-        time.sleep(config.sleep)
-    on = not config.flag or Path(config.flag).exists()
-    if config.fail and on:
-        raise ValueError(f"cell {config.number} fails on purpose")
-    if config.full and on:
+    if sleep:
+        time.sleep(sleep)
+    on = not flag or Path(flag).exists()
+    if fail and on:
+        raise ValueError(f"cell {number} fails on purpose")
+    if full and on:
         import torch
 
-        if config.flag:
-            Path(config.flag).unlink()  # there is room the next time
+        if flag:
+            Path(flag).unlink()  # there is room the next time
         raise torch.OutOfMemoryError("CUDA out of memory")
-    if config.die and on:
+    if die and on:
         os.kill(os.getpid(), 9)
-    if config.megabytes:
+    if megabytes:
         import torch
 
-        out.tensors("big", {"zeros": torch.zeros(int(config.megabytes * 250_000))})
-    before = inputs["before"].json("value")["square"] if inputs else 0
-    out.json("value", {"square": config.number**2, "before": before})
-    if config.sleep:
+        out.tensors("big", {"zeros": torch.zeros(int(megabytes * 250_000))})
+    earlier = before.json("value")["square"] if before is not None else 0
+    out.json("value", {"square": number**2, "before": earlier})
+    if sleep:
         out.json("gpu", os.environ.get("CUDA_VISIBLE_DEVICES"))
-    trace(config.trace, str(config.number))
+    append(trace, str(number))
 
 
 def trivial_cells(recipe: TrivialRecipe) -> Iterator[engine.Cell]:
     last: engine.Cell | None = None
     for number in range(recipe.cells):
-        config = TrivialConfig(
-            number=number,
-            fail=number in recipe.fail,
-            die=number in recipe.die,
-            full=number in recipe.full,
-            sleep=recipe.sleep,
-            trace=recipe.trace,
-            flag=str(recipe.flag or ""),
-            megabytes=recipe.megabytes,
-        )
-        last = engine.Cell(
-            trivial,
-            config,
-            {"number": number},
-            {"before": last} if recipe.chained and last else {},
-            megabytes=recipe.megabytes,
-        )
+        arguments = {
+            "number": number,
+            "fail": number in recipe.fail,
+            "die": number in recipe.die,
+            "full": number in recipe.full,
+            "sleep": recipe.sleep,
+            "trace": recipe.trace,
+            "flag": str(recipe.flag or ""),
+            "megabytes": recipe.megabytes,
+        }
+        if recipe.chained and last:
+            arguments["before"] = last
+        last = engine.Cell(trivial, arguments, {"number": number}, megabytes=recipe.megabytes)
         yield last
 
 

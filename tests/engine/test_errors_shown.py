@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_study import TrivialConfig, TrivialRecipe, many
+from sample_study import TrivialRecipe, many
 from typer.testing import CliRunner
 
 from headwise import engine
@@ -35,7 +35,7 @@ def test_what_commands_a_terminal_is_escaped_and_the_middle_of_a_long_text_left_
 def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run whose one cell failed with fifty megabytes of control characters."""
 
-    def fail(config: TrivialConfig, inputs: dict[str, Any], out: Any) -> None:
+    def fail(out: Any, **arguments: Any) -> None:
         raise ValueError(COMMANDS * 2_500_000)
 
     monkeypatch.setattr(_worker, "resolve", lambda target: fail)

@@ -57,7 +57,7 @@ def test_what_no_cell_has_is_said_before_anything_is_computed(
 ) -> None:
     with pytest.raises(HeadwiseError, match=said):
         go(grid, recipe(), tmp_path / "run", only=parse_only(only))
-    assert not list((tmp_path / "run").rglob("provenance.json"))
+    assert not list((tmp_path / "run").glob("results/*/headwise.json"))
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def small(**more: Any) -> GridRecipe:
 
 
 def digests(run: Path) -> dict[str, str]:
-    """SHA-256 of every result file except the provenance, which holds times."""
+    """SHA-256 of every result file except the manifests, which holds times."""
     files = sorted(
-        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
+        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "headwise.json"
     )
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -196,11 +196,11 @@ def grow(file: Path) -> None:
         (edit, "losses.parquet", r"losses\.parquet was edited: same size"),
         (grow, "losses.parquet", r"losses\.parquet was edited: it has \d+ bytes instead of \d+"),
         (Path.unlink, "losses.parquet", r"losses\.parquet is missing"),
-        (truncate, "provenance.json", r"provenance\.json is not whole JSON"),
-        (Path.unlink, "provenance.json", r"provenance\.json is missing"),
+        (truncate, "headwise.json", r"headwise\.json is not valid JSON"),
+        (Path.unlink, "headwise.json", r"there is no headwise\.json in it"),
         (
             lambda file: file.write_text(file.read_text().replace('"seed": 0', '"seed": 8')),
-            "provenance.json",
+            "headwise.json",
             "does not match its own seal",
         ),
         (lambda file: file.with_name("extra.txt").touch(), "losses.parquet", r"extra\.txt was added later"),
@@ -227,10 +227,10 @@ def test_damage_is_named_and_computed_again(
 
 def test_results_of_an_input_that_came_out_differently_are_computed_again(copy: Path) -> None:
     (victim,) = [result for _, result in engine.open(copy).results("score", seed=0, method="plain")]
-    record = json.loads((victim.folder / "provenance.json").read_text())
+    record = json.loads((victim.folder / "headwise.json").read_text())
     del record["seal"]
-    record["inputs"]["trained"] = ["0" * 20]
-    store._atomic.write_sealed(victim.folder / "provenance.json", record)
+    record["cell"]["inputs"]["trained"] = ["0" * 20]
+    store._atomic.write_sealed(victim.folder / "headwise.json", record)
     board = go(grid, small(), copy)
     assert (board.damaged, board.computed) == (1, 1)
 
@@ -255,9 +255,9 @@ def test_changing_settings_data_version_or_seed_changes_the_key_and_nothing_else
     assert not set(plain) & set(longer)  # other number of steps
     newer = engine.Step(sample_study.train.function, "train", 2)
     assert (
-        engine.Cell(newer).key
-        != engine.Cell(sample_study.train).key
-        != engine.Cell(sample_study.train, seed=1).key
+        engine.Cell(newer, {"training": TrainSettings()}).key
+        != engine.Cell(sample_study.train, {"training": TrainSettings()}).key
+        != engine.Cell(sample_study.train, {"training": TrainSettings()}, seed=1).key
     )
 
 
@@ -318,7 +318,7 @@ def test_export_has_every_number(finished: Path, tmp_path: Path) -> None:
 def test_provenance_says_where_a_result_comes_from(finished: Path) -> None:
     _, result = next(engine.open(finished).results("score", seed=1, method="noisy"))
     record = result.provenance
-    assert record["config"]["method"] == "noisy"
+    assert record["settings"]["method"] == "noisy"
     assert record["versions"].keys() >= {"python", "torch", "headwise"}
     assert record["device"]["kind"] in ("cpu", "cuda")
     assert record["seconds"] > 0
@@ -350,4 +350,4 @@ def test_what_a_step_may_not_save(tmp_path: Path) -> None:
     assert (tmp_path / "saved" / "made").is_file()
     out.model("model", lambda folder: (folder / "pytorch_model.bin").touch())
     with pytest.raises(HeadwiseError, match=r"model/pytorch_model\.bin, a pickle"):
-        store._results.saved(tmp_path)
+        store._manifest.write_cell(tmp_path, {}, {})

@@ -16,27 +16,22 @@ from headwise.store._fingerprints import fingerprint, noting_files
 from headwise.tasks._source import TaskSource
 
 
-class Config(engine.Settings):
-    data: engine.DataPath
-    factor: int = 1
-
-
 class Recipe(engine.Recipe):
     data: engine.DataPath
     factors: tuple[int, ...] = (1, 2, 3)
 
 
 @engine.step()
-def total(config: Config, inputs: dict[str, Any], out: engine.Out) -> None:
+def total(out: engine.Out, *, data: engine.DataPath, factor: int) -> None:
     """The sum of the numbers in a file; afterwards the file may be changed, by a line in a file beside it."""
-    out.json("total", config.factor * sum(map(int, config.data.read_text().split())))
-    if (change := config.data.with_suffix(".next")).is_file():
-        config.data.write_text(change.read_text())
+    out.json("total", factor * sum(map(int, data.read_text().split())))
+    if (change := data.with_suffix(".next")).is_file():
+        data.write_text(change.read_text())
 
 
 def cells(recipe: Recipe) -> Any:
     for factor in recipe.factors:
-        yield engine.Cell(total, Config(data=recipe.data, factor=factor), {"factor": factor})
+        yield engine.Cell(total, {"data": recipe.data, "factor": factor}, {"factor": factor})
 
 
 study = engine.Study(Recipe, cells)
@@ -95,7 +90,7 @@ def test_moved_data_are_the_same_data_and_nothing_is_read_again(
     ran(tmp_path)
     (tmp_path / "numbers.txt").rename(tmp_path / "moved.txt")
     monkeypatch.setattr(
-        "headwise.engine._schedule.damage", None
+        "headwise.engine._schedule.damaged_files", None
     )  # no checksum is computed: nobody wrote to the results
     recipe = Recipe(kind="totals", data=tmp_path / "moved.txt")
     assert engine.run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).found == 3

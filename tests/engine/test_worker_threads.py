@@ -45,5 +45,5 @@ def test_a_worker_computes_in_as_many_threads_as_the_environment_says(
         engine.run_study(
             many, TrivialRecipe(kind="many", cells=1), tmp_path / name, jobs=1, threads=given, quiet=True
         )
-        (record,) = (tmp_path / name / "results").rglob("provenance.json")
-        assert json.loads(record.read_text())["device"]["threads"] == expected
+        (record,) = (tmp_path / name / "results").rglob("headwise.json")
+        assert json.loads(record.read_text())["provenance"]["device"]["threads"] == expected

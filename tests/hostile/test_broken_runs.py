@@ -13,7 +13,7 @@ from headwise import engine
 from headwise.engine._schedule import INDEX
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
-from headwise.store._results import PROVENANCE, DamagedResult, Result, damaged_files
+from headwise.store._results import DamagedResult, Result, damaged_files
 
 RECIPE = GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1})
 DEEP = b"[" * 100_000
@@ -120,11 +120,11 @@ def test_a_broken_plan_is_one_line_and_names_no_file_outside(run: Path, line: by
 @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "a/../../b"])
 def test_a_provenance_that_names_a_file_outside_is_damage(run: Path, name: str) -> None:
     folder = next(run.glob("results/train-*"))
-    record = json.loads((folder / PROVENANCE).read_bytes())
+    record = json.loads((folder / manifest.NAME).read_bytes())
     record.pop("seal")
     record["files"][name] = [1, "0"]
     seal = hashlib.sha256(json.dumps(record, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    (folder / PROVENANCE).write_text(json.dumps({**record, "seal": seal}))
+    (folder / manifest.NAME).write_text(json.dumps({**record, "seal": seal}))
     assert "outside the folder" in damaged_files(folder)[0]
     with pytest.raises(DamagedResult, match="outside the folder"):
         _ = Result(folder).names

@@ -244,7 +244,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", [PLAN_FILE, INDEX, manifest.NAME, "results/*/provenance.json", "failures/train-x.json"]
+    "name", [PLAN_FILE, INDEX, manifest.NAME, "results/*/headwise.json", "failures/train-x.json"]
 )
 def test_files_of_a_run(name: str, run: Path) -> None:
     if "failures" in name:
@@ -334,10 +334,10 @@ def test_a_model_name_too_long_for_a_file_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"format": True}, {"format": 1, "files": {"a": None}}, {"format": 1, "files": {"a": [1, []]}}, {"format": 1, "files": {}, "finished": []}],
+    [{"format": True}, {"files": {"a": None}}, {"files": {"a": [1, []]}}, {"finished": []}],
     ids=["true", "no listing", "list for a checksum", "list for a time"],
-)  # fmt: skip
-def test_an_edited_manifest_of_the_first_format_is_told(changes: dict[str, Any], saved: Path) -> None:
+)
+def test_an_edited_manifest_is_told(changes: dict[str, Any], saved: Path) -> None:
     folder = saved / "single-task"
     before = (folder / manifest.NAME).read_text()
     try:

@@ -1,6 +1,5 @@
 """Names of tasks that would be paths: refused where a task is made, and in what is read back. Nothing is touched outside."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,7 @@ def test_a_manifest_that_names_a_file_outside_is_refused(tmp_path: Path) -> None
     folder = tmp_path / "saved"
     folder.mkdir()
     for name in ("../../etc/passwd", "../other", str(other)):
-        (folder / manifest.NAME).write_text(json.dumps({"format": 1, "kind": "single-task", "tasks": [name]}))
+        manifest.write(folder, "single-task", tasks=[name])
         with pytest.raises(HeadwiseError, match="cannot be the name of a task"):
             hw.load(folder)
 

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,8 +13,8 @@ from headwise.sections import Section, Table
 
 
 @engine.step()
-def count(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
-    out.table("counts", pd.DataFrame({"heads": [config["heads"]]}))
+def count(out: engine.Out, *, heads: int) -> None:
+    out.table("counts", pd.DataFrame({"heads": [heads]}))
 
 
 class CountRecipe(engine.Recipe):

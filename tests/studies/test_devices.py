@@ -4,20 +4,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwise.studies import _estimators_study, _specialization_steps, _stemcells_study
+from headwise.lesions import Lesion
+from headwise.studies import _estimators_study, _stemcells_study
 
 
 class Opened(Exception):
     pass
 
 
+SENTENCES = {"data": None, "skip_bad": False, "size": 64, "tasks": ("pos",)}
+CLAIMS = {"examples": 16, "max_length": 16, "gates": "l0", "steps": 1, "fraction": 0.3}
+SOURCE = SimpleNamespace(find_trained=lambda: ([None], {}))
 STEPS = {
-    "claims": (
-        _stemcells_study.learn_claims,
-        {"examples": 16, "max_length": 16, "gates": "l0", "steps": 1, "fraction": 0.3},
+    "claims": (_stemcells_study.learn_claims, {**SENTENCES, **CLAIMS}),
+    "estimators": (
+        _estimators_study.judge,
+        {"tasks": SOURCE, "estimators": {}, "fractions": (), "random_draws": 1, "lesions": Lesion()},
     ),
-    "dissociation": (_specialization_steps.dissociation, {"model": "multi-task"}),
-    "estimators": (_estimators_study.judge, {"model": None}),
 }
 
 
@@ -30,13 +33,9 @@ def test_a_trained_model_is_opened_on_the_gpu(monkeypatch, name) -> None:
         raise Opened
 
     monkeypatch.setattr("headwise.models.open_model", open_model)
-    step, given = STEPS[name]
-    config = SimpleNamespace(tasks=SimpleNamespace(find_trained=lambda: ([None], {})), **given)
+    step, arguments = STEPS[name]
+    trained = SimpleNamespace(model=lambda name: f"a folder of {name}")
     with pytest.raises(Opened):
-        step(
-            config,
-            {"trained": SimpleNamespace(model=lambda name: f"a folder of {name}")},
-            SimpleNamespace(seed=0),
-        )
+        step(SimpleNamespace(seed=0), trained=trained, **arguments)
     assert asked["device"] == "auto"
     assert asked["model"].startswith("a folder of ")

@@ -81,9 +81,8 @@ def test_a_methods_own_rate_holds_unless_the_recipe_says_one(method: str, rate: 
     )
     (other, _) = specialization_cells(lesioned)
     for found in (cell, other):
-        assert found.config.training.learning_rate == (
-            rate or getattr(METHODS[method], "learning_rate", 2e-5)
-        )
+        option = METHODS[method].Options.model_fields.get("learning_rate")
+        assert found.settings["training"].learning_rate == (rate or (option.default if option else 2e-5))
 
 
 @pytest.mark.parametrize("kind", ["training", "specialization"])

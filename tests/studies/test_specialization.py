@@ -198,7 +198,7 @@ def test_a_study_in_miniature(model: Path, tmp_path: Path) -> None:
     assert set(run.table("grid")["label"]) == {"tiny", "tiny*", "tiny + iat"}
     assert len(run.table("training")) == 6
     _, result = next(run.results("dissociation", method="iat"))
-    saved = load(result.model("dissociation") / "result")
+    saved = load(result.folder)
     assert saved.tasks in (("topic", "tense"), ("tense", "sentiment"))
     drawn = write_figures([tmp_path / "run"], tmp_path / "figures", tables=False)
     assert {path.stem for path in drawn} >= {"1-grid", "1-methods"}
@@ -294,7 +294,7 @@ def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(
         ("multi-task", 1.0),
     ]
     _, result = next(run.results("dissociation", method="iat", alpha=0.5))
-    assert load(result.model("dissociation") / "result").settings["variant"] == "michel"
+    assert load(result.folder).settings["variant"] == "michel"
 
 
 def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(
@@ -325,7 +325,7 @@ def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(
     sets = {}
     for name in ways:
         ((_, result),) = run.results("dissociation", scoring=name)
-        sets[name] = load(result.model("dissociation") / "result").sets
+        sets[name] = load(result.folder).sets
     for name in ways:
         a, b = (set(map(tuple, heads)) for heads in sets[name].values())
         assert table.loc[name, "overlap_of_tasks"] == pytest.approx(100 * len(a & b) / len(a))

@@ -105,30 +105,23 @@ def analysed(encoder: Path, weak: dict[str, set[str]]) -> tuple[Out, xr.DataArra
         [(0 if p["task"] == "srl" else 2) * SHARED + rng.normal(size=(LAYERS, HEADS)) for p in places]
     )
     probes = {stage: rng.random((RUNS, len(TASKS), LAYERS, HEADS)) for stage in ("single", "multi")}
-    inputs: dict[str, Any] = {
-        "untrained": Result(probe=grid(rng.random((len(TASKS), LAYERS, HEADS)), TASKS)),
-        "claims-subset": [Result(gates=grid(one[None], ["x"])) for one in gates],
-        "trained-single": [
-            Result(scores=training({p["task"]: p["task"] in weak.get("single", ())})) for p in places
-        ],
-        "trained-multi": [
-            Result(scores=training({t: t in weak.get("multi", ()) for t in TASKS})) for _ in range(RUNS)
-        ],
-        **{
-            stage: [Result(probe=grid(values[run], TASKS)) for run in range(RUNS)]
-            for stage, values in probes.items()
-        },
-    }
-    config = SimpleNamespace(
+    alone = [Result(scores=training({p["task"]: p["task"] in weak.get("single", ())})) for p in places]
+    together = [Result(scores=training({t: t in weak.get("multi", ()) for t in TASKS})) for _ in range(RUNS)]
+    stages = [(stage, run) for stage in probes for run in range(RUNS)]
+    out = Out()
+    analyse(
+        out,
         model=SimpleNamespace(folder=lambda: encoder),
         tasks=TASKS,
         fraction=FRACTION,
-        claims={"subset": places},
-        trained=["single", "multi"],
-        probes={stage: list(range(RUNS)) for stage in probes},
+        trained=[*alone, *together],
+        groups=["single"] * len(alone) + ["multi"] * len(together),
+        claimed=[Result(gates=grid(one[None], ["x"])) for one in gates],
+        claimed_places=[{"gates": "subset", **place} for place in places],
+        probed=[Result(probe=grid(probes[stage][run], TASKS)) for stage, run in stages],
+        probed_places=[{"stage": stage, "run": run} for stage, run in stages],
+        untrained=Result(probe=grid(rng.random((len(TASKS), LAYERS, HEADS)), TASKS)),
     )
-    out = Out()
-    analyse(config, inputs, out)
     coords = {"run": range(RUNS), "task": TASKS}
     scores = xr.DataArray(
         gates.reshape(RUNS, len(TASKS), LAYERS, HEADS), dims=("run", "task", "layer", "head"), coords=coords

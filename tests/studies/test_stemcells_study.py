@@ -21,8 +21,8 @@ from headwise.heads import Heads
 from headwise.models._memory import remembered_tasks
 from headwise.probing import profile
 from headwise.studies._stemcells import stem_cell_test
-from headwise.studies._stemcells_settings import SMALL, Training
-from headwise.studies._stemcells_study import AnalyseConfig, TrainConfig, analyse, stemcells_study
+from headwise.studies._stemcells_settings import SMALL
+from headwise.studies._stemcells_study import analyse, stemcells_study
 from headwise.tasks import find_tasks, structured
 from headwise.tasks._source import TaskSource
 from headwise.tasks.readers import conllu, ontonotes
@@ -301,19 +301,6 @@ def test_the_paper_s_recipe_runs_on_the_data_it_names(model: Path, tmp_path: Pat
     }
 
 
-def test_gated_trainings_of_before_their_fix_are_computed_again() -> None:
-    shared = {
-        "data": None,
-        "skip_bad": False,
-        "size": 64,
-        "tasks": ("pos",),
-        "model": "demo",
-        "training": Training(),
-    }
-    plain, gated = (TrainConfig(**shared, method=method).decides() for method in ("multi-task", "gated"))
-    assert set(gated) - set(plain) == {"price"}
-
-
 def test_the_null_keeps_head_numbers_where_a_model_ties_them(tmp_path: Path) -> None:
     """The analysis of a model with one table of position biases for all layers, on arrays as its cells leave them."""
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
@@ -329,28 +316,26 @@ def test_the_null_keeps_head_numbers_where_a_model_ties_them(tmp_path: Path) -> 
         return SimpleNamespace(array={name: xr.DataArray(values, coords=coords)}.__getitem__)
 
     places = [{"task": task, "run": run} for run in range(2) for task in ("pos", "dep")]
-    config = AnalyseConfig(
-        model=str(tmp_path),
+    learnt = SimpleNamespace(table=lambda name: pd.DataFrame({"task": ["pos", "dep"], "at_chance": False}))
+    stages = [("single", place["task"], place["run"]) for place in places]
+    stages += [("multi", "pos dep", run) for run in range(2)]
+    found: dict[str, Any] = {}
+    analyse.function(
+        SimpleNamespace(table=found.__setitem__, array=found.__setitem__),
+        model=engine.ModelName(tmp_path),
         tasks=("pos", "dep"),
         fraction=0.5,
-        claims={"subset": places},
-        trained=("single", "multi"),
-        probes={"single": [0, 0, 1, 1], "multi": [0, 1]},
+        trained=[learnt, learnt],
+        groups=["single", "multi"],
+        claimed=[of("gates", place["task"]) for place in places],
+        claimed_places=[{"gates": "subset", **place} for place in places],
+        probed=[of("probe", *names.split()) for _, names, _ in stages],
+        probed_places=[{"stage": stage, "run": run} for stage, _, run in stages],
+        untrained=of("probe", "pos", "dep"),
     )
-    learnt = pd.DataFrame({"task": ["pos", "dep"], "at_chance": False})
-    inputs = {
-        "untrained": of("probe", "pos", "dep"),
-        "single": [of("probe", place["task"]) for place in places],
-        "multi": [of("probe", "pos", "dep") for _ in range(2)],
-        "claims-subset": [of("gates", place["task"]) for place in places],
-        "trained-single": [SimpleNamespace(table=lambda name: learnt)],
-        "trained-multi": [SimpleNamespace(table=lambda name: learnt)],
-    }
-    found: dict[str, Any] = {}
-    analyse.function(config, inputs, SimpleNamespace(table=found.__setitem__, array=found.__setitem__))
-    (row,) = found["tables"]["stem-cells"].to_dict("records")
+    (row,) = found["stem-cells"].to_dict("records")
     claims = found["claims-subset"].astype(bool)
     expected = stem_cell_test(claims, tied=[(0, 1)])
     assert {name: row[name] for name in expected} == expected
     assert expected["expected"] != stem_cell_test(claims)["expected"]
-    assert all(note.startswith("no interval: ") for note in found["tables"]["effects"]["note"])
+    assert all(note.startswith("no interval: ") for note in found["effects"]["note"])

@@ -182,23 +182,27 @@ def test_table_5_has_every_row_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> 
     rows |= {(base, method) for method in ("pals", "ca-mtl", "ticket-share")}
     rows |= {(large, method) for method in ("houlsby", "ca-mtl", "ticket-share")}
     made = [cell for cell in cells(recipe) if "group" in cell.coords]
-    assert {(cell.coords["model"], method) for cell in made for method in cell.config.methods} == rows
-    assert {cell.config.options.get("size") for cell in made if cell.config.methods == ("houlsby",)} == {
-        256
-    }  # Adapters-256
+    assert {(cell.coords["model"], method) for cell in made for method in cell.settings["methods"]} == rows
+    assert {
+        cell.settings["options"].get("size") for cell in made if cell.settings["methods"] == ["houlsby"]
+    } == {256}  # Adapters-256
     for cell in made:
         needs = {
-            name: (needed.coords["model"], needed.config.methods) for name, needed in cell.inputs.items()
+            name: (needed.coords["model"], needed.settings["methods"]) for name, needed in cell.inputs.items()
         }
-        if cell.coords["model"] == tiny and cell.config.methods == ("multi-task", "iat"):
-            assert needs == {"student": (tiny, ("distil",))}
-            teacher = cell.inputs["student"].inputs["teacher"]
+        if cell.coords["model"] == tiny and cell.settings["methods"] == ["multi-task", "iat"]:
+            assert needs == {"student": (tiny, ["distil"])}
+            teacher = cell.inputs["student"].inputs["taught"]
             assert teacher.key in {
                 other.key for other in made
             }  # BERT-base's own training serves as the teacher
-            assert "multi-task" in teacher.config.methods
+            assert "multi-task" in teacher.settings["methods"]
         elif cell.coords["model"] == tiny:
-            assert (cell.config.methods, str(cell.config.teacher), needs) == (("single-task",), base, {})
+            assert (cell.settings["methods"], str(cell.settings["teacher"]), needs) == (
+                ["single-task"],
+                base,
+                {},
+            )
         else:
             assert not needs
 

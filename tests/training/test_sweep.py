@@ -37,7 +37,10 @@ def test_settings_branch_from_one_training(
         return one(self, step)
 
     def noted(self, run):
-        branches[self.alpha, self.delta] = toy.weights(run.model), run.losses[: run.step].copy()
+        branches[self.options.alpha, self.options.delta] = (
+            toy.weights(run.model),
+            run.losses[: run.step].copy(),
+        )
         at_branch(self, run)
 
     monkeypatch.setattr(TrainingRun, "optimizer_step", counted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headwise._base.tables import csv_text
 from headwise._base.writing import make_folder, whole_file
 from headwise.engine._run import Run
-from headwise.store import Result
+from headwise.store import Result, manifest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,7 @@ def export(run: Run, target: str | Path) -> int:
 
     Columns: step, then the study's coordinates, then `item` (the table, array or JSON value), `row`, `labels` (what the row's words or
     the array's coordinates say, as JSON), `variable` and `value` (a number; true and false are 1 and 0).
-    Models and results that cells keep as folders are left out: `headwise.load` opens those.
+    Of what operations keep (models, dissociations) only the tables are in it: `headwise.load` opens the rest.
     """
     import pandas as pd
     import pyarrow as pa
@@ -74,17 +74,16 @@ def _coordinate_kinds(run: Run) -> dict[str, Any]:
 
 def _items(result: Result) -> "Iterator[tuple[str, pd.DataFrame]]":
     """(name, frame with row, labels, variable, value) of everything in a result that holds numbers."""
+    step_wrote_all = result.manifest["kind"] == manifest.CELL
     for file in result.names:
-        if (
-            "/" in file
-        ):  # a model or saved result, whose folder `headwise.load` opens: its tokenizer's numbers are nobody's results
+        if "/" in file:  # a saved model or result: its tokenizer's numbers are nobody's results
             continue
         name, _, kind = file.partition(".")
         if kind == "parquet":
             frame = _tidy(result.table(name))
-        elif kind == "nc":
+        elif kind == "nc" and step_wrote_all:
             frame = _tidy_array(result.array(name))
-        elif kind == "json":
+        elif kind == "json" and step_wrote_all:
             frame = _tidy_json(result.json(name))
         else:
             continue

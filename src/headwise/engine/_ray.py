@@ -12,7 +12,10 @@ from headwise.errors import HeadwiseError, MissingExtra
 
 
 class OnRay:
-    """Tasks on a Ray cluster: `address`, or this machine if None. A task whose worker or node dies is run again, up to 3 times."""
+    """Tasks on a Ray cluster: `address`, or this machine if None.
+
+    A batch whose worker or node dies is handed back, and the schedule tries its cells again: Ray itself does not.
+    """
 
     def __init__(self, run: Path, jobs: int | None, threads: int | None, address: str | None) -> None:
         try:
@@ -50,7 +53,7 @@ class OnRay:
                 f"threads={self._threads}, but no node of the Ray cluster has more than {most} CPUs"
             )
         gpu = 1 if ray.cluster_resources().get("GPU") else 0
-        self._remote = ray.remote(num_cpus=self._threads, num_gpus=gpu, max_retries=3)(run_batch)
+        self._remote = ray.remote(num_cpus=self._threads, num_gpus=gpu, max_retries=0)(run_batch)
 
     @property
     def slots(self) -> int:

@@ -186,9 +186,7 @@ class Run:
 
     def _having(self, file: str, step: str | None, where: dict[str, Any]) -> list[tuple[Task, Result]]:
         found = [
-            (task, result)
-            for task, result in self.results(step, **where)
-            if file in result.provenance["files"]
+            (task, result) for task, result in self.results(step, **where) if file in result.manifest["files"]
         ]
         if not found:
             offered = (

@@ -19,11 +19,11 @@ from headwise.engine._worker import keep_failure
 from headwise.errors import HeadwiseError
 from headwise.store import (
     DamagedResult,
-    Result,
     damaged_files,
     digest_of,
     folder_stamp,
     inputs_of,
+    read_cell,
     stale_input,
 )
 
@@ -281,10 +281,11 @@ class _Loop:
         wrong = damaged_files(folder)
         if not wrong:
             try:
-                record = Result(folder).provenance
+                record = read_cell(folder)
                 if not (changed := stale_input(self.run, task, record)):
-                    found = {"seconds": float(record["seconds"]), "stamp": seen, "digest": digest_of(record)}
-                    return {**found, "inputs": record["inputs"]}
+                    cell = record["cell"]
+                    known = {"seconds": float(cell["seconds"]), "inputs": cell["inputs"]}
+                    return {**known, "stamp": seen, "digest": digest_of(record)}
                 wrong = [f"it was computed from another {changed!r} than there is now"]
             except DamagedResult as error:
                 wrong = [str(error)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,14 +19,14 @@ Task = dict[str, Any]  # one line of a run's plan: a cell as JSON, which is all 
 
 @dataclass(frozen=True)
 class Step:
-    """A named, versioned function `(config, inputs, out)`; made by the decorator `step`."""
+    """A named, versioned function `(out, *, setting, ..., result, ...)`; made by the decorator `step`."""
 
     function: Callable[..., None]
     name: str
     version: int
 
-    def __call__(self, config: Any, inputs: Mapping[str, Any], out: Any) -> None:
-        self.function(config, inputs, out)
+    def __call__(self, out: Any, **arguments: Any) -> None:
+        self.function(out, **arguments)
 
     @cached_property
     def target(self) -> str:
@@ -37,13 +38,34 @@ class Step:
             )
         return f"{module}:{name}"
 
+    @cached_property
+    def kinds(self) -> dict[str, Any]:
+        """By argument, the type that it is annotated with."""
+        hints = get_type_hints(self.function, include_extras=True)
+        return {name: hints.get(name, Any) for name in self._parameters}
+
+    @cached_property
+    def _parameters(self) -> dict[str, Parameter]:
+        """The parameters of the function after `out`."""
+        return dict(list(signature(self.function).parameters.items())[1:])
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Raises a HeadwiseError where the function would not take these arguments."""
+        takes = f"step {self.name!r} takes {', '.join(self._parameters) or 'nothing'}"
+        for name in arguments:
+            if name not in self._parameters:
+                raise HeadwiseError(f"{takes}; it has no {name!r}")
+        for name, parameter in self._parameters.items():
+            if parameter.default is Parameter.empty and name not in arguments:
+                raise HeadwiseError(f"{takes}; {name!r} is missing")
+
 
 def step(version: int = 1, name: str | None = None) -> Callable[[Callable[..., None]], Step]:
     """Makes a top-level function a step of studies.
 
-    The function takes `config` (annotated with a dataclass or pydantic model), `inputs` (name to the result, or list of results, of
-    other cells) and `out` (where it saves; see `Out`). It must depend on nothing else: raise `version` when its meaning changes,
-    and old results will be computed again.
+    Its first parameter is `out`, where it saves (see `Out`); the others are keywords: settings, annotated with their types, and results
+    of other cells, given as `Result`. It must depend on nothing else: raise `version` when its meaning changes, and old results will be
+    computed again.
     """
 
     def make(function: Callable[..., None]) -> Step:
@@ -54,23 +76,35 @@ def step(version: int = 1, name: str | None = None) -> Callable[[Callable[..., N
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work: a step with its settings.
+    """One piece of work: a call of a step.
 
     Args:
         step: what to do.
-        config: its settings: dataclass, pydantic model or dict. Paths in it count by the content of the file.
+        arguments: its keywords: settings (JSON values, dataclasses, pydantic models; paths count by the content of the file), and cells, or
+            lists of cells, whose results the step receives.
         coords: where this cell stands in the study's grid, e.g. {"model": "bert", "seed": 0}; columns of every table read back.
-        inputs: name to a cell, or list of cells, whose results the step receives.
         seed: of the global random generators when the step starts; also `out.seed`.
         megabytes: expected size of the result, for the check of the disk.
     """
 
     step: Step
-    config: Any = None
-    coords: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    inputs: Mapping[str, "Cell | Sequence[Cell]"] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     megabytes: float = 0.1
+
+    def __post_init__(self) -> None:
+        self.step.check(self.arguments)
+
+    @cached_property
+    def inputs(self) -> "dict[str, Cell | Sequence[Cell]]":
+        """The arguments that are cells, or lists of cells."""
+        return {name: value for name, value in self.arguments.items() if _is_input(value)}
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The other arguments."""
+        return {name: value for name, value in self.arguments.items() if not _is_input(value)}
 
     @cached_property
     def _known(self) -> tuple[str, dict[str, str]]:
@@ -79,7 +113,7 @@ class Cell:
             for name, given in self.inputs.items()
         }
         with noting_files() as files:
-            return fingerprint(self.step.name, self.step.version, self.config, inputs, self.seed), files
+            return fingerprint(self.step.name, self.step.version, self.settings, inputs, self.seed), files
 
     @property
     def key(self) -> str:
@@ -95,6 +129,12 @@ class Cell:
     def folder(self) -> str:
         """Name of the result's folder."""
         return f"{self.step.name}-{self.key[:20]}"
+
+
+def _is_input(value: Any) -> bool:
+    """Whether an argument is a cell or a list of cells."""
+    several = isinstance(value, list | tuple) and bool(value)
+    return isinstance(value, Cell) or (several and all(isinstance(one, Cell) for one in value))
 
 
 @dataclass(frozen=True)
@@ -148,7 +188,7 @@ def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
                 "version": cell.step.version,
                 "key": cell.key,
                 "target": cell.step.target,
-                "config": plain(cell.config),
+                "settings": plain(cell.settings),
                 "seed": cell.seed,
                 "coords": dict(cell.coords),
                 "inputs": {
@@ -170,20 +210,24 @@ def label(task: Task) -> str:
     return " ".join([task["step"], *(f"{name}={value}" for name, value in task["coords"].items())])
 
 
-def plain(config: Any) -> Any:
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON values."""
-    if config is None or isinstance(config, dict):
-        return json.loads(
-            json.dumps(config, default=lambda value: str(value) if isinstance(value, Path) else plain(value))
-        )
-    kind: Any = type(config)
-    return adapter(kind).dump_python(config, mode="json")
+    values: dict[str, Any] = json.loads(json.dumps(settings, default=_plain))
+    return values
 
 
-def typed(target: Step, config: Any) -> Any:
-    """JSON settings as the type that the step's first parameter is annotated with."""
-    kind = _config_type(target)
-    return config if kind in (None, Any, dict) else adapter(kind).validate_python(config)
+def _plain(value: Any) -> Any:
+    kind: Any = type(value)
+    return str(value) if isinstance(value, Path) else adapter(kind).dump_python(value, mode="json")
+
+
+def typed(target: Step, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON settings as the types that the step's parameters are annotated with."""
+    kinds = target.kinds
+    return {
+        name: value if value is None or kinds[name] is Any else adapter(kinds[name]).validate_python(value)
+        for name, value in settings.items()
+    }
 
 
 def resolve(target: str) -> Any:
@@ -203,13 +247,6 @@ def adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
-
-
-@cache
-def _config_type(target: Step) -> Any:
-    hints = get_type_hints(target.function)
-    first = target.function.__code__.co_varnames[0]
-    return hints.get(first)
 
 
 def study_of(kind: str) -> "Study | None":

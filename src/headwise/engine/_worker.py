@@ -22,20 +22,19 @@ from headwise._base.writing import no_space
 from headwise.engine._plan import check_files
 from headwise.engine._steps import Task, label, resolve, typed
 from headwise.store import (
-    PROVENANCE,
     Out,
     Result,
     digest_of,
     folder_stamp,
     inputs_of,
     locks,
+    manifest,
     peak_memory,
     publish,
     reset_peak_memory,
     result_digest,
-    saved_files,
     surroundings,
-    write_sealed,
+    take_kept,
     write_text,
 )
 
@@ -123,30 +122,28 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
             reporting(lambda *bar: status.update(bar=bar)),
             carrying_out(""),
         ):  # the study keeps the command, not each cell
-            target(typed(target, task["config"]), inputs, out)
+            target(out, **typed(target, task["settings"]), **inputs)
         seconds = time.perf_counter() - clock
+        take_kept(aside, run / "checkpoints" / name)
         check_files(run, task)  # what was read in between was the same
-        record = {
-            **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
+        cell = {
+            **{field: task[field] for field in ("step", "version", "key", "settings", "seed", "coords")},
             "inputs": {
-                label: [result_digest(results / one) for one in folders]
+                label: [result_digest(results / folder) for folder in folders]
                 for label, folders in inputs_of(task).items()
             },
-            "files": saved_files(aside),
-            **surroundings(),
             "seconds": round(seconds, 6),
             "peak_memory": peak_memory(),
-            "finished": time.time(),
         }
-        write_sealed(aside / PROVENANCE, record)
+        record = manifest.write_cell(aside, cell, surroundings())
     except (Exception, SystemExit) as error:
         shutil.rmtree(aside, ignore_errors=True)
         failed = _failed(run, task, no_space(error, run) or error, time.perf_counter() - clock)
         return None, failed | _on_gpu(peak_memory())  # it took at least this much
     finally:
         _current = None
-    known = {"digest": digest_of(record), "inputs": record["inputs"]}
-    return aside, {"state": "done", "seconds": seconds, **known, **_on_gpu(record["peak_memory"])}
+    known = {"digest": digest_of(record), "inputs": cell["inputs"]}
+    return aside, {"state": "done", "seconds": seconds, **known, **_on_gpu(cell["peak_memory"])}
 
 
 def _on_gpu(peak: dict[str, int]) -> dict[str, Any]:

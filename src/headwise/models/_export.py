@@ -8,7 +8,7 @@ from headwise.errors import HeadwiseError, did_you_mean
 from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._model import MultiTaskModel
-from headwise.store import save_model
+from headwise.store import save_model, save_tokenizer
 from headwise.tasks import KINDS
 
 
@@ -79,7 +79,7 @@ def export_task(
     def write(empty_folder: Path) -> dict[str, Any]:
         with saving(empty_folder):
             plain.save_pretrained(empty_folder)
-            model.tokenizer.save_pretrained(empty_folder)
+            save_tokenizer(model.tokenizer, empty_folder)
         return {}
 
     if folder is not None:

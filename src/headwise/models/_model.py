@@ -23,7 +23,7 @@ from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._pooling import default_pooling
 from headwise.models._soft_prompts import token_states
-from headwise.store import save_model
+from headwise.store import save_model, save_tokenizer
 
 KIND = "multi-task"
 DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
@@ -181,7 +181,7 @@ class MultiTaskModel(nn.Module):
         removed = {"removed": cut} if (cut := cuts_of_model(self.encoder)) else {}
         with saving(folder):
             self.save_encoder(folder / "encoder")
-            self.tokenizer.save_pretrained(folder / "encoder")
+            save_tokenizer(self.tokenizer, folder / "encoder")
         for modules, file in ((self.decoders, DECODERS), (self.adapters, ADAPTERS)):
             tensors = {name: tensor.contiguous().cpu() for name, tensor in modules.state_dict().items()}
             save_tensors(tensors, folder / file)

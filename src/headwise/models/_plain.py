@@ -21,7 +21,7 @@ from headwise.models._decoders.language import gold_tokens, projecting_only
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._model import with_padding
 from headwise.models._soft_prompts import classified_at_the_end, text_columns
-from headwise.store import save_model
+from headwise.store import save_model, save_tokenizer
 from headwise.tasks import IGNORED, KINDS
 
 KIND = "task-model"
@@ -128,7 +128,7 @@ class TaskModel(nn.Module):
         removed = {"removed": cut} if (cut := cuts_of_model(self.encoder)) else {}
         with saving(folder):
             self.encoder.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            save_tokenizer(self.tokenizer, folder)
         tasks = [task.to_json() for task in self.tasks.values()]
         architecture = type(self.encoder).__name__
         return {"kind": KIND, "architecture": architecture, "tasks": tasks, "notes": self.notes, **removed}

@@ -20,7 +20,7 @@ from headwise.models import length_within, most_tokens, padding_side
 from headwise.probing._early_exit import head_outputs
 from headwise.probing._encoder import Encoder
 from headwise.probing._results import ranked_heads
-from headwise.store import manifest, save_model
+from headwise.store import manifest, save_model, save_tokenizer
 from headwise.tasks import own_limit
 
 try:
@@ -227,7 +227,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         removed: dict[str, Any] = {"removed": cut} if (cut := cuts_of_model(self.model)) else {}
         with saving(folder):
             self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            save_tokenizer(self.tokenizer, folder)
         heads = json.loads(self.head_set.to_json())
         name = f"{type(self).__module__}.{type(self).__name__}"
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]

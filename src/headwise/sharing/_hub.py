@@ -14,7 +14,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import removed_before, removed_from, save_removed
 from headwise.scoring import keep_scores
 from headwise.sharing._card import card
-from headwise.store import LOADERS, load, manifest
+from headwise.store import LOADERS, load, manifest, save_tokenizer
 
 # unfinished work in a saved folder, and files that run code when they are opened
 NOT_UPLOADED = [
@@ -130,7 +130,7 @@ def _saved(result: Any, tokenizer: Any) -> Iterator[Path]:
         folder = Path(temporary) / "saved"
         _save(result, folder)
         if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+            save_tokenizer(tokenizer, folder)
         _check(folder)
         yield folder
 

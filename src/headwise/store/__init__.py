@@ -32,18 +32,18 @@ if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.store._loading import LOADERS
     from headwise.store._provenance import peak_memory, reset_peak_memory, surroundings
     from headwise.store._results import (
-        PROVENANCE,
         damaged_files,
         digest_of,
         folder_stamp,
         inputs_of,
+        read_cell,
         result_digest,
-        saved_files,
         stale_input,
+        take_kept,
     )
     from headwise.store._saving import README_NOTE, STARTED_FILE, is_note, save_model
     from headwise.store._structure import OPEN_BLOCKS
     from headwise.store._timing import timed_attempts
-    from headwise.store._tokenizers import tokenizer_choices, tokenizer_state
+    from headwise.store._tokenizers import save_tokenizer, tokenizer_choices, tokenizer_state
 
 __getattr__, __all__ = lazily(__name__)

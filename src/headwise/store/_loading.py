@@ -22,6 +22,7 @@ LOADERS: dict[str, str] = {
     "evaluation": "headwise.evaluation._result:load_folder",
     "dissociation": "headwise.lesions._result:load_folder",
     "induction": "headwise.studies._induction:load_folder",
+    "cell": "headwise.store._results:load_folder",
     "study": "headwise.engine._run:load_folder",
     "removed-heads": "headwise.heads._remove.files:load_removed",
     "head-embedding": "headwise.probing._embedding:load_folder",

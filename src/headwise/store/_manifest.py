@@ -15,7 +15,9 @@ from headwise.store._atomic import atomic_folder, seal, sealed_text, write_text
 from headwise.store._checksums import DamagedResult, check_listing, contents, verify
 
 NAME = "headwise.json"
-FORMAT = 2  # 1 had neither seal nor checksums
+FORMAT = 2
+CELL = "cell"  # the kind of a folder that a step of a study wrote through `Out`
+PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt"}
 APART = (
     NAME,
     "started.json",
@@ -28,24 +30,49 @@ APART = (
 )  # in a folder, but no part of what it holds
 # what a manifest says beside the facts that its loader needs
 AROUND = frozenset(
-    {"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"}
+    {"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command", "cell"}
 )
 
 
 def write(folder: Path, kind: str, **fields: Any) -> None:
     """Writes the manifest of `folder`, after all its files; `kind` chooses the loader, `fields` are what it needs (JSON values)."""
+    write_text(folder / NAME, sealed_text(_record(kind, contents(folder, APART, NAME), fields)))
+
+
+def write_cell(folder: Path, cell: dict[str, Any], provenance: dict[str, Any]) -> dict[str, Any]:
+    """Writes into the manifest of `folder` which cell of a study it is; whoever publishes the folder flushes it to the disk.
+
+    Args:
+        folder: what a step wrote, or an operation that the step called: then its manifest stays, and says it beside its own fields.
+        cell: step, settings, inputs, seed, coordinates, seconds, ...
+        provenance: see `surroundings`.
+
+    Returns:
+        the manifest.
+
+    Raises:
+        HeadwiseError: the step wrote a pickle.
+    """
+    if (folder / NAME).is_file():
+        before = read(folder)
+        record = {**before, "cell": cell, "provenance": {**provenance, **before.get("provenance", {})}}
+    else:
+        files = contents(folder)
+        for name in files:
+            if Path(name).suffix in PICKLES:
+                raise HeadwiseError(
+                    f"a step saved {name}, a pickle: save weights as safetensors, the rest as JSON"
+                )
+        record = _record(CELL, files, {"cell": cell, "provenance": provenance})
+    (folder / NAME).write_text(sealed_text(record), encoding="utf-8")
+    return record
+
+
+def _record(kind: str, files: dict[str, list[Any]], fields: dict[str, Any]) -> dict[str, Any]:
     from headwise import __version__
 
-    listed = contents(folder, APART, NAME)
-    record = {
-        "format": FORMAT,
-        "kind": kind,
-        "headwise": __version__,
-        **fields,
-        "files": listed,
-        "finished": time.time(),
-    }
-    write_text(folder / NAME, sealed_text(record))
+    around = {"format": FORMAT, "kind": kind, "headwise": __version__}
+    return {**around, **fields, "files": files, "finished": time.time()}
 
 
 def check_absent(folder: str | Path) -> None:
@@ -115,16 +142,15 @@ def read(folder: str | Path) -> dict[str, Any]:
         raise HeadwiseError(
             f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise"
         )
-    if number > 1 and record.pop("seal", None) != seal(record):
+    if record.pop("seal", None) != seal(record):
         raise DamagedResult(
             f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits"
         )
-    if number > 1 or "files" in record:  # a folder of format 1 has none
-        try:
-            check_listing(Path(folder), record.get("files"))
-            float(record.get("finished", 0))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DamagedResult(f"{path} is damaged: {error}") from None
+    try:
+        check_listing(Path(folder), record.get("files"))
+        float(record.get("finished", 0))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DamagedResult(f"{path} is damaged: {error}") from None
     return record
 
 

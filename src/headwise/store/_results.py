@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -13,8 +14,8 @@ from headwise._base.parsing import parse_json
 from headwise._base.progress import track
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
-from headwise.store._atomic import read_sealed
-from headwise.store._checksums import DamagedResult, check_listing, contents, file_damage, verify
+from headwise.store import _manifest as manifest
+from headwise.store._checksums import DamagedResult, file_damage, verify
 from headwise.store._fingerprints import fingerprint
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from headwise.store._checkpoint import Checkpoint
 
 T = TypeVar("T")
-PROVENANCE = "provenance.json"
+KEPT = "result"  # within the checkpoints of a cell: what an operation keeps
 RESULTS = "results"  # the folder of a run in which results lie, each under its own key
-PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt"}
 
 
 @runtime_checkable
@@ -53,6 +53,14 @@ class Out:
         self.coords = dict(coords)
         self._folder = folder
         self._checkpoints = checkpoints
+
+    @property
+    def folder(self) -> Path:
+        """For an operation that is all the step does: `dissociate(..., out=out.folder)` is the cell's result, as that call keeps it.
+
+        It outlives the process: an operation that can be resumed goes on when a cell that was killed is run again.
+        """
+        return self._checkpoints / KEPT
 
     def table(self, name: str, frame: "pd.DataFrame") -> None:
         """Saves a data frame as parquet. A column named like one of the cell's coordinates must hold that coordinate."""
@@ -110,7 +118,7 @@ class Out:
         return track(iterable, description, total)
 
     def _new(self, name: str, suffix: str) -> Path:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name == "provenance":
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name == Path(manifest.NAME).stem:
             raise HeadwiseError(
                 f"cannot save under the name {name!r}: use lower-case letters, digits, - and _"
             )
@@ -135,17 +143,21 @@ class Result:
         self._sound: set[str] = set()
 
     @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the folder's headwise.json says: which cell it is, where it was computed, and the checksum of every file."""
+        return read_cell(self.folder)
+
+    @property
     def provenance(self) -> dict[str, Any]:
-        """Config, inputs, seed, versions, commit, device, seconds, peak memory, and the checksum of every file."""
-        try:
-            return _stamp(self.folder)
-        except ValueError as error:
-            raise DamagedResult(f"{self.folder}: {error}") from None
+        """Settings, inputs, seed, versions, commit, device, seconds, peak memory, and the checksum of every file."""
+        record = self.manifest
+        sealed = {name: record[name] for name in ("files", "finished")}
+        return {**record["cell"], **record["provenance"], **sealed}
 
     @property
     def names(self) -> list[str]:
-        """File names (models: name/file) in the result, without the provenance."""
-        return sorted(self.provenance["files"])
+        """File names (models: name/file) in the result, without its manifest."""
+        return sorted(self.manifest["files"])
 
     def table(self, name: str) -> "pd.DataFrame":
         import pandas as pd
@@ -177,74 +189,99 @@ class Result:
         return self.folder / name
 
     def _checked(self, file: str) -> Path:
-        if file not in self.provenance["files"]:
+        files = self.manifest["files"]
+        if file not in files:
             raise HeadwiseError(
                 f"{self.folder} has no {file}; it holds: {', '.join(self.names) or 'nothing'}"
             )
         if file not in self._sound:
-            known = {file: self.provenance["files"][file]}
-            verify(self.folder, known, self.provenance["finished"], "; rerun the study to compute it again")
+            remedy = "; rerun the study to compute it again"
+            verify(self.folder, {file: files[file]}, self.manifest["finished"], remedy)
             self._sound.add(file)
         return self.folder / file
 
 
-def saved_files(folder: Path) -> dict[str, list[Any]]:
-    """Relative name to [bytes, SHA-256] of every file a step wrote.
+def take_kept(aside: Path, checkpoints: Path) -> None:
+    """Makes what an operation has kept for a cell, if there is such, its result.
+
+    Args:
+        aside: what the step has saved through `Out`.
+        checkpoints: of the cell.
 
     Raises:
-        HeadwiseError: one of them is a pickle.
+        HeadwiseError: the step has saved something else, too.
     """
-    found = contents(folder)
-    for name in found:
-        if Path(name).suffix in PICKLES:
-            raise HeadwiseError(
-                f"a step saved {name}, a pickle: save weights as safetensors, the rest as JSON"
-            )
-    return found
+    kept = checkpoints / KEPT
+    if not (kept / manifest.NAME).is_file():
+        return
+    if saved := sorted(path.name for path in aside.iterdir()):
+        raise HeadwiseError(f"a step that keeps an operation in out.folder has saved {saved[0]} beside it")
+    aside.rmdir()
+    os.rename(kept, aside)
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> Result:
+    """`headwise.load` of what a step of a study wrote."""
+    return Result(folder)
 
 
 def damaged_files(folder: Path) -> list[str]:
-    """What is wrong with a result's folder, one message a file; empty if every byte is as the step wrote it."""
+    """What is wrong with a cell's folder, one message a file; empty if every byte is as it was written."""
     try:
-        record = _stamp(folder)
-    except ValueError as error:
-        return [str(error)]
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    wrong = [
-        file_damage(folder / name, known, record["finished"])
-        for name, known in sorted(record["files"].items())
+        record = read_cell(folder)
+    except DamagedResult as error:
+        return [str(error).removeprefix(f"{folder}/")]
+    return _damage(folder, record)
+
+
+def _damage(folder: Path, record: Mapping[str, Any]) -> list[str]:
+    """Damage to the files that a manifest lists; a folder inside that has a manifest of its own vouches for its files itself."""
+    listed: dict[str, Any] = record["files"]
+    messages = [
+        file_damage(folder / name, known, record["finished"]) for name, known in sorted(listed.items())
     ]
-    wrong += [f"{name} was added later" for name in sorted(present - record["files"].keys() - {PROVENANCE})]
-    return [message for message in wrong if message]
+    inner = [Path(name).parent for name in listed if name.endswith(f"/{manifest.NAME}")]
+    vouched = [path for path in inner if sum(name.startswith(f"{path}/") for name in listed) == 1]
+    for path in vouched:
+        with suppress(HeadwiseError):  # a damaged manifest is named already
+            messages += [f"{path}/{text}" for text in _damage(folder / path, manifest.read(folder / path))]
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        apart = path.suffix == ".md" or (record["kind"] != manifest.CELL and name.parts[0] in manifest.APART)
+        known = name.as_posix() in listed or name.as_posix() == manifest.NAME
+        if path.is_file() and not (known or apart or any(name.is_relative_to(part) for part in vouched)):
+            messages.append(f"{name.as_posix()} was added later")
+    return [message for message in messages if message]
 
 
-def _stamp(folder: Path) -> dict[str, Any]:
-    """The provenance of a result.
+def read_cell(folder: Path) -> dict[str, Any]:
+    """The manifest of a cell's result.
 
     Raises:
-        ValueError: it is missing or damaged, lacks what is read of it, or names files outside the folder.
+        DamagedResult: it is missing or damaged, lacks what is read of it, or is that of another cell.
     """
-    record = read_sealed(folder / PROVENANCE)
-    if not all(isinstance(record.get(name), int | float) for name in ("seconds", "finished")):
-        raise ValueError(f"{PROVENANCE} does not record when the files were written")
     try:
-        check_listing(folder, record.get("files"))
-    except ValueError as error:
-        raise ValueError(f"{PROVENANCE} is damaged: {error}") from None
-    if folder.parent.name == RESULTS and folder.name != f"{record.get('step')}-{str(record.get('key'))[:20]}":
-        raise ValueError(
-            f"it holds the result of another cell, {record.get('step')} {str(record.get('key'))[:20]}: folders were exchanged"
-        )
+        record = manifest.read(folder)
+    except HeadwiseError as error:
+        raise DamagedResult(str(error)) from None
+    path, cell = folder / manifest.NAME, record.get("cell")
+    if not isinstance(cell, dict) or not isinstance(cell.get("seconds"), int | float):
+        raise DamagedResult(f"{path} does not say which cell of a study it is, and what it took")
+    if not isinstance(record.get("provenance"), dict) or not isinstance(record.get("finished"), int | float):
+        raise DamagedResult(f"{path} does not record where and when the files were written")
+    step, key = cell.get("step"), str(cell.get("key"))[:20]
+    if folder.parent.name == RESULTS and folder.name != f"{step}-{key}":
+        raise DamagedResult(f"{path} holds the result of another cell, {step} {key}: folders were exchanged")
     return record
 
 
 def result_digest(folder: Path) -> str:
     """Short hash of what a result holds, without its times: what a cell that used it remembers."""
-    return digest_of(Result(folder).provenance)
+    return digest_of(read_cell(folder))
 
 
 def digest_of(record: Mapping[str, Any]) -> str:
-    """The same, from the provenance."""
+    """The same, from the manifest."""
     return fingerprint(record["files"])[:20]
 
 
@@ -278,6 +315,6 @@ def stale_input(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> s
             now = [result_digest(run / "results" / folder) for folder in folders]
         except DamagedResult:
             continue  # it could not be computed again: nothing newer to compare with
-        if not isinstance(before := record.get("inputs"), dict) or before.get(label) != now:
+        if not isinstance(before := record["cell"].get("inputs"), dict) or before.get(label) != now:
             return str(label)
     return ""

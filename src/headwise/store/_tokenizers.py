@@ -1,6 +1,7 @@
 """What decides what a tokenizer makes of a text."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from headwise.store._code import digest, is_foreign
@@ -51,3 +52,21 @@ def tokenizer_choices(tokenizer: Any) -> dict[str, Any]:
         "model_input_names": getattr(tokenizer, "model_input_names", None),
         "own": digest([[name, contents.of(held[name])] for name in sorted(held)]),
     }
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Saves a tokenizer without its passing state, so that equal models have equal files, whatever was tokenised before."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        tokenizer.save_pretrained(folder)
+        return
+    truncation, padding = backend.truncation, backend.padding
+    backend.no_truncation()
+    backend.no_padding()
+    try:
+        tokenizer.save_pretrained(folder)
+    finally:
+        if truncation is not None:
+            backend.enable_truncation(**truncation)
+        if padding is not None:
+            backend.enable_padding(**padding)

@@ -20,7 +20,7 @@ from headwise.figures import RANDOM_ESTIMATOR
 from headwise.lesions import Lesion, seed_interval
 from headwise.scoring import ESTIMATORS, Score, check_options, compare_scores
 from headwise.studies._sections.estimators import DRAW, TRAINING, of_estimators, several
-from headwise.studies._training import CellConfig, not_of_recipes, train_methods, wrong
+from headwise.studies._training import not_of_recipes, train_methods, wrong
 from headwise.tasks import TaskSource
 from headwise.training import Train
 
@@ -67,53 +67,50 @@ class EstimatorsRecipe(engine.Recipe):
         }
 
 
-class JudgeConfig(engine.Settings):
-    tasks: TaskSource
-    model: engine.ModelName | None
-    estimators: dict[str, Score]
-    fractions: tuple[float, ...]
-    random_draws: int
-    lesions: Lesion
-
-
 @engine.step(name="estimators", version=2)
-def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
-    """All estimators on one model and task: scores, seconds, and what silencing their heads does."""
+def judge(
+    out: engine.Out,
+    *,
+    tasks: TaskSource,
+    estimators: dict[str, Score],
+    fractions: tuple[float, ...],
+    random_draws: int,
+    lesions: Lesion,
+    model: engine.ModelName | None = None,
+    trained: engine.Result | None = None,
+) -> None:
+    """All estimators on one task, in a model as it is or one that was trained: scores, seconds, and what silencing their heads does."""
     from headwise.lesions import lesion
     from headwise.models import open_model
     from headwise.scoring import score
     from headwise.tasks import METRICS
 
-    (task,), _ = config.tasks.find_trained()
-    if config.model is None:
-        model: Any = open_model(inputs["trained"].model("multi-task"), device="auto")
-    else:
-        model = open_model(
-            str(config.model.folder()),
-            [task],
-            device=config.lesions.device or "auto",
-            dtype=config.lesions.dtype,
-        )
+    (task,), _ = tasks.find_trained()
+    if trained is not None:
+        judged: Any = open_model(trained.model("multi-task"), device="auto")
+    elif model is not None:
+        device = lesions.device or "auto"
+        judged = open_model(str(model.folder()), [task], device=device, dtype=lesions.dtype)
     if not METRICS[task.metric].higher_is_better:
         raise HeadwiseError(
             f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
         )
-    seeds = np.random.default_rng(out.seed).integers(2**31, size=config.random_draws)
+    seeds = np.random.default_rng(out.seed).integers(2**31, size=random_draws)
     drawn = [
-        score(model, task, method=RANDOM_ESTIMATOR, seed=int(seed), quiet=True) for seed in seeds
+        score(judged, task, method=RANDOM_ESTIMATOR, seed=int(seed), quiet=True) for seed in seeds
     ]  # first: opening is not timed
     scores: dict[str, xr.DataArray] = {}
     seconds: dict[str, float] = {}
-    for name, settings in config.estimators.items():
-        length = settings.max_length or config.lesions.max_length
+    for name, settings in estimators.items():
+        length = settings.max_length or lesions.max_length
         clock = time.perf_counter()
         scores[name] = score(
-            model, task, **settings.with_changes(seed=out.seed, quiet=True, max_length=length).given()
+            judged, task, **settings.with_changes(seed=out.seed, quiet=True, max_length=length).given()
         )
         seconds[name] = time.perf_counter() - clock
-    sets = head_sets(scores, drawn, config.fractions)
+    sets = head_sets(scores, drawn, fractions)
     each = list(dict.fromkeys(sets.values()))  # two estimators may choose the same heads
-    found = lesion(model, task, each, **config.lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[
+    found = lesion(judged, task, each, **lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[
         task.name
     ]
     at = {head_set: 1 + i for i, head_set in enumerate(each)}  # the intact model comes first
@@ -184,16 +181,13 @@ def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFra
 
 
 @engine.step(name="estimators-tables", version=3)
-def tables(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+def tables(out: engine.Out, *, judged: list[engine.Result], places: list[dict[str, Any]], unit: str) -> None:
     """The league: means over trainings or draws of examples, the distance to random heads, and how far the estimators agree."""
-    places, unit = config["places"], config["unit"]
-    frames = [
-        result.table("areas").assign(**place) for result, place in zip(inputs["judged"], places, strict=True)
-    ]
+    frames = [result.table("areas").assign(**place) for result, place in zip(judged, places, strict=True)]
     out.table("league", league_of(pd.concat(frames, ignore_index=True), unit))
     agreement = []
     by_place: dict[tuple[str, str], list[xr.DataArray]] = {}
-    for result, place in zip(inputs["judged"], places, strict=True):
+    for result, place in zip(judged, places, strict=True):
         by_place.setdefault((place["model"], place["task"]), []).append(result.array("scores"))
     for (model, task), arrays in by_place.items():
         if arrays[0].sizes["estimator"] > 1:
@@ -254,43 +248,35 @@ def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
 
 def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
     """A training where models are trained first, one cell for the estimators of each, and the tables over all."""
-    judged, places = [], []
+    judged: list[engine.Cell] = []
     lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or recipe.training.max_length)
+    shared = {
+        "estimators": recipe.estimators,
+        "fractions": sorted(recipe.fractions),
+        "random_draws": recipe.random_draws,
+        "lesions": lesions,
+    }
     for label, name, seed in product(recipe.models, recipe.tasks.listed(), range(recipe.seeds)):
         tasks = recipe.tasks.with_changes(names=(name,))
-        place: dict[str, Any] = {"model": label, "task": name, "seed": seed}
-        inputs = {}
+        subject: dict[str, Any] = {"model": recipe.models[label]}
         if recipe.train:
-            config = CellConfig(
-                model=recipe.models[label],
-                tasks=tasks,
-                methods=("multi-task",),
-                sweep={},
-                keep_models=True,
-                training=recipe.training,
-            )
-            inputs = {
-                "trained": engine.Cell(
-                    train_methods,
-                    config,
-                    {"model": label, "group": name, "seed": seed},
-                    seed=seed,
-                    megabytes=200,
-                )
+            training = {
+                "model": recipe.models[label],
+                "tasks": tasks,
+                "methods": ["multi-task"],
+                "sweep": {},
+                "keep_models": True,
+                "training": recipe.training,
             }
-        settings = JudgeConfig(
-            tasks=tasks,
-            model=None if recipe.train else recipe.models[label],
-            estimators=recipe.estimators,
-            fractions=tuple(sorted(recipe.fractions)),
-            random_draws=recipe.random_draws,
-            lesions=lesions,
-        )
-        judged.append(engine.Cell(judge, settings, place, inputs, seed=seed, megabytes=5))
-        places.append(place)
+            place = {"model": label, "group": name, "seed": seed}
+            subject = {"trained": engine.Cell(train_methods, training, place, seed=seed, megabytes=200)}
+        coords = {"model": label, "task": name, "seed": seed}
+        arguments = {**shared, **subject, "tasks": tasks}
+        judged.append(engine.Cell(judge, arguments, coords, seed=seed, megabytes=5))
     yield from judged
+    places = [dict(cell.coords) for cell in judged]
     unit = TRAINING if recipe.train else DRAW
-    yield engine.Cell(tables, {"places": places, "unit": unit}, {}, {"judged": judged})
+    yield engine.Cell(tables, {"judged": judged, "places": places, "unit": unit})
 
 
 def check(recipe: EstimatorsRecipe) -> Iterable[str]:

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.probing import SENTEVAL, Probe, Probes, ProbingTasks, Source, senteval_name
+from headwise.store import load
 from headwise.studies._sections.grids import of_probing
 from headwise.tasks import Task
 
@@ -23,37 +24,29 @@ class ProbingRecipe(engine.Recipe):
     probing: Probe = Probe()
 
 
-class ProbeConfig(engine.Settings):
-    model: engine.ModelName
-    task: str
-    tasks: ProbingTasks
-    probing: Probe
-
-
 @engine.step(version=2)
-def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def probe_task(
+    out: engine.Out, *, model: engine.ModelName, task: str, tasks: ProbingTasks, probing: Probe
+) -> None:
     """All probes of one model on one task."""
     from headwise.probing import probe
 
-    (task,) = open_tasks(config.tasks, [config.task])
-    found = probe(str(config.model), task, **config.probing.given())
+    (opened,) = open_tasks(tasks, [task])
+    found = probe(str(model), opened, **probing.given())
     for name in ("test", "validation", "stderr", "control", "random_encoder"):
         if name in found.data:
             out.array(name.replace("_", "-"), found.data[name].squeeze("task", drop=True))
     metric = str(found.data["metric"].item())  # the model's own where it was trained on the task
-    out.table(
-        "embeddings", found.embeddings.drop(columns="task").assign(metric=metric, synthetic=task.synthetic)
-    )
+    embeddings = found.embeddings.drop(columns="task").assign(metric=metric, synthetic=opened.synthetic)
+    out.table("embeddings", embeddings)
     out.table("sweep", found.sweep.drop(columns="task"))
     out.model("probes", found)
 
 
 @engine.step(version=2)
-def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+def summarise(out: engine.Out, *, probed: list[engine.Result]) -> None:
     """One model's tables over its tasks."""
-    from headwise.store import load
-
-    found = Probes.join([load(result.model("probes")) for result in inputs["tasks"]])
+    found = Probes.join([load(result.model("probes")) for result in probed])
     out.table("probing", found.table().assign(metric=found.data["metric"].to_series()).reset_index())
     sizes = found.embeddings.groupby("task")["examples"].first().rename("test examples")
     out.table("controls", found.controls().join(sizes).reset_index())
@@ -61,20 +54,22 @@ def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -
         out.table("syntactic-semantic", found.syntactic_semantic())
 
 
+def probing_cell(
+    label: str, model: engine.ModelName, task: str, tasks: ProbingTasks, probing: Probe
+) -> engine.Cell:
+    """The probes of one model on one task."""
+    arguments = {"model": model, "task": task, "tasks": tasks, "probing": probing}
+    coords = {"model": label, "task": task}
+    return engine.Cell(probe_task, arguments, coords, seed=probing.seed, megabytes=10)
+
+
 def cells(recipe: ProbingRecipe) -> Iterator[engine.Cell]:
     """One cell per model and task, and one per model over its tasks."""
     names = task_names(recipe.tasks)
     for label, model in recipe.models.items():
-        parts = []
-        for name in names:
-            config = ProbeConfig(model=model, task=name, tasks=recipe.tasks, probing=recipe.probing)
-            parts.append(
-                engine.Cell(
-                    probe_task, config, {"model": label, "task": name}, seed=recipe.probing.seed, megabytes=10
-                )
-            )
-        yield from parts
-        yield engine.Cell(summarise, {}, {"model": label}, {"tasks": parts})
+        probed = [probing_cell(label, model, name, recipe.tasks, recipe.probing) for name in names]
+        yield from probed
+        yield engine.Cell(summarise, {"probed": probed}, {"model": label})
 
 
 def check(recipe: ProbingRecipe) -> Iterable[str]:
@@ -145,8 +140,6 @@ def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
 
 def probes_of(run: str | Path, model: str | None = None) -> Probes:
     """What a finished probing study found for one of its models."""
-    from headwise.store import load
-
     where = {} if model is None else {"model": model}
     found = list(engine.open(run).results("probe-task", **where))
     labels = {task["coords"]["model"] for task, _ in found}

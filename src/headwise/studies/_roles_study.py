@@ -46,57 +46,59 @@ class RolesRecipe(engine.Recipe):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
 
 
-class RolesConfig(engine.Settings):
-    model: engine.ModelName
-    twin: bool
-    roles: tuple[Repeated, ...]
-    silenced: Repeated
-    sequences: int
-    held_out: int
-    repeated: int
-    top: int
-    draws: int
-    dtype: Literal["float32", "bfloat16", "float16", "auto"]
-
-
 @engine.step(name="roles")
-def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def measure(
+    out: engine.Out,
+    *,
+    model: engine.ModelName,
+    twin: bool,
+    roles: tuple[Repeated, ...],
+    silenced: Repeated,
+    sequences: int,
+    held_out: int,
+    repeated: int,
+    top: int,
+    draws: int,
+    dtype: Literal["float32", "bfloat16", "float16", "auto"],
+) -> None:
     """One model: the scores of its heads, the strongest ones, and every held-out sequence under every lesion."""
     import torch
 
     from headwise._base.opener import fresh
-    from headwise.behaviour import Reader, roles
+    from headwise.behaviour import Reader, roles as roles_of
     from headwise.heads import Heads, HeadSet
     from headwise.models import open_with_tokenizer
     from headwise.studies._induction import copied, spare_heads
 
-    refuse_others(config.model)
+    refuse_others(model)
     settings = Roles(
-        roles=config.roles,
-        sequences=config.sequences,
-        repeated=config.repeated,
+        roles=roles,
+        sequences=sequences,
+        repeated=repeated,
         seed=out.seed,
-        dtype=config.dtype,
+        dtype=dtype,
         quiet=True,
     )
-    model, tokenizer = open_with_tokenizer(str(config.model.folder()), settings)
-    model = (fresh(model, out.seed).to(model.dtype) if config.twin else model).eval()
-    heads, reader = Heads(model), Reader(model, tokenizer)
-    scores = roles(model, tokenizer, **{**settings.given(), "heads": heads})
-    missing = [role for role in config.roles if scores.sel(role=role).isnull().all()]
+    language_model, tokenizer = open_with_tokenizer(str(model.folder()), settings)
+    if twin:
+        language_model = fresh(language_model, out.seed).to(language_model.dtype)
+    language_model.eval()
+    heads, reader = Heads(language_model), Reader(language_model, tokenizer)
+    scores = roles_of(language_model, tokenizer, **{**settings.given(), "heads": heads})
+    missing = [role for role in roles if scores.sel(role=role).isnull().all()]
     if missing:
         raise HeadwiseError(
-            f"{missing[0]} is not defined in {config.model}: {scores.attrs['notes'].get(missing[0], 'no scores')}"
+            f"{missing[0]} is not defined in {model}: {scores.attrs['notes'].get(missing[0], 'no scores')}"
         )
-    if config.top > len(heads.all()):
-        raise HeadwiseError(f"top = {config.top}: {config.model} has {len(heads.all())} heads")
+    if top > len(heads.all()):
+        raise HeadwiseError(f"top = {top}: {model} has {len(heads.all())} heads")
     ranked = {
         role: sorted(heads.all(), key=lambda place: -float(one[place])) for role, one in _by_role(scores)
     }
     out.array("scores", scores)
-    best = [strongest(scores, role, ranked[role][: config.top]) for role in config.roles]
+    best = [strongest(scores, role, ranked[role][:top]) for role in roles]
     out.table("strongest", pd.concat(best, ignore_index=True))
-    chosen = HeadSet(ranked[config.silenced][: config.top])
+    chosen = HeadSet(ranked[silenced][:top])
     spare, rng = spare_heads(chosen, heads), np.random.default_rng(out.seed)
     others = [
         HeadSet(
@@ -104,29 +106,27 @@ def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
             for layer, own in chosen.layers().items()
             for head in rng.choice(spare[layer], len(own), False)
         )
-        for _ in range(config.draws)
+        for _ in range(draws)
     ]
     # seeds apart: not the sequences on which the heads were found
-    rows = torch.tensor(reader.repeated_rows(config.held_out, config.repeated, seed=out.seed + 1000)).to(
-        reader.device
-    )
-    start = len(reader.before) + config.repeated
+    rows = torch.tensor(reader.repeated_rows(held_out, repeated, seed=out.seed + 1000)).to(reader.device)
+    start = len(reader.before) + repeated
     lesions = [
         (NONE, 0, HeadSet()),
         (STRONGEST, 0, chosen),
         *((RANDOM, draw, one) for draw, one in enumerate(others)),
     ]
     found = []
-    for name, draw, silenced in out.progress(lesions, "silencing heads"):
+    for name, draw, head_set in out.progress(lesions, "silencing heads"):
         hits, losses = [], []
-        with torch.inference_mode(), heads.silenced(silenced):
+        with torch.inference_mode(), heads.silenced(head_set):
             for part in torch.split(rows, BATCH):
-                right, loss = copied(model(part, use_cache=False).logits, part, start, config.repeated)
+                right, loss = copied(language_model(part, use_cache=False).logits, part, start, repeated)
                 hits.append(100 * right.double().mean(1))
                 losses.append(loss.double().mean(1))
         values = {"accuracy": torch.cat(hits).cpu().numpy(), "loss": torch.cat(losses).cpu().numpy()}
-        same = {"silenced": name, "draw": draw, "heads": " ".join(map(_said, silenced))}
-        found.append(pd.DataFrame({**same, "sequence": range(config.held_out), **values}))
+        same = {"silenced": name, "draw": draw, "heads": " ".join(map(_said, head_set))}
+        found.append(pd.DataFrame({**same, "sequence": range(held_out), **values}))
     out.table("judged", pd.concat(found, ignore_index=True))
 
 
@@ -170,23 +170,24 @@ def strongest(scores: Any, role: str, places: Sequence[tuple[int, int]]) -> pd.D
     return pd.DataFrame(rows)
 
 
-class TablesConfig(engine.Settings):
-    places: tuple[dict[str, str], ...]
-    silenced: str
-    top: int
-
-
 @engine.step(name="roles-tables")
-def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def tables(
+    out: engine.Out,
+    *,
+    measured: list[engine.Result],
+    places: list[dict[str, str]],
+    silenced: str,
+    top: int,
+) -> None:
     """The strongest heads, what silencing them costs beside random heads, and each random draw, over all models."""
     heads, lesions, draws = [], [], []
-    plural = "s" * (config.top != 1)
+    plural = "s" * (top != 1)
     labels = {
         NONE: "none",
-        STRONGEST: f"{config.top} strongest {config.silenced} head{plural}",
-        RANDOM: f"{config.top} random head{plural} of the same layers",
+        STRONGEST: f"{top} strongest {silenced} head{plural}",
+        RANDOM: f"{top} random head{plural} of the same layers",
     }
-    for result, place in zip(inputs["measured"], config.places, strict=True):
+    for result, place in zip(measured, places, strict=True):
         judged = result.table("judged")
         drawn = judged[judged["silenced"] == RANDOM].groupby("draw")
         means = drawn[["accuracy", "loss"]].mean().reset_index()
@@ -224,16 +225,22 @@ def summary(values: pd.DataFrame, unit: str) -> dict[str, Any]:
 
 def cells(recipe: RolesRecipe) -> Iterator[engine.Cell]:
     """One cell per model and weights, and the tables over all."""
-    measured, places = [], []
-    shared = recipe.model_dump(include=set(RolesConfig.model_fields) & set(RolesRecipe.model_fields))
+    measured: list[engine.Cell] = []
+    names = set(measure.kinds) & set(RolesRecipe.model_fields)
+    shared = {name: getattr(recipe, name) for name in names}
     for label, model in recipe.models.items():
         for weights in ("trained", "random") if recipe.twins else ("trained",):
-            places.append({"model": label, "weights": weights})
-            config = RolesConfig(**shared, model=model, twin=weights == "random")
-            measured.append(engine.Cell(measure, config, places[-1], seed=recipe.seed, megabytes=1))
+            arguments = {**shared, "model": model, "twin": weights == "random"}
+            coords = {"model": label, "weights": weights}
+            measured.append(engine.Cell(measure, arguments, coords, seed=recipe.seed, megabytes=1))
     yield from measured
-    final = TablesConfig(places=tuple(places), silenced=recipe.silenced, top=recipe.top)
-    yield engine.Cell(tables, final, {}, {"measured": measured})
+    arguments = {
+        "measured": measured,
+        "places": [dict(cell.coords) for cell in measured],
+        "silenced": recipe.silenced,
+        "top": recipe.top,
+    }
+    yield engine.Cell(tables, arguments)
 
 
 def check(recipe: RolesRecipe) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.settings import operation
 from headwise.similarity import Similarity
+from headwise.store import load
 from headwise.studies._sections.similarity import section
-from headwise.studies._transfer_study import FewShotConfig, few_shot
+from headwise.studies._transfer_study import few_shot
 from headwise.tasks import TaskSource, read_texts
 from headwise.training import FewShot
 
@@ -36,75 +38,62 @@ class SimilarityRecipe(Similarity, engine.Recipe):
     fewshot: FewShot = FewShot(epochs=3)
 
 
-class VectorsConfig(engine.Settings):
-    model: engine.ModelName
-    sentences: engine.DataPath | None
-    count: int
-    brain: engine.DataPath | None
-    pooling: str
-
-
 @engine.step()
-def vectors(config: VectorsConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def vectors(
+    out: engine.Out,
+    *,
+    model: engine.ModelName,
+    sentences: engine.DataPath | None,
+    count: int,
+    brain: engine.DataPath | None,
+    pooling: str,
+) -> None:
     """One task's vectors of the sentences, and of the brain data's sentences."""
     from headwise.models import open_model
     from headwise.similarity import read_pereira, sentence_vectors
 
-    model = open_model(str(config.model), need="encoder", device="auto")
-    if config.sentences is not None:
-        texts = read_texts(config.sentences, config.count)
-        out.array(
-            "sentence-vectors",
-            xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim")),
-        )
-    if config.brain is not None:
-        texts = list(read_pereira(config.brain).sentences)
-        out.array(
-            "brain-vectors",
-            xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim")),
-        )
-
-
-class ScoresConfig(engine.Settings):
-    model: engine.ModelName
-    tasks: TaskSource
-    examples: int
+    encoder = open_model(str(model), need="encoder", device="auto")
+    texts: dict[str, list[str]] = {}
+    if sentences is not None:
+        texts["sentence-vectors"] = read_texts(sentences, count)
+    if brain is not None:
+        texts["brain-vectors"] = list(read_pereira(brain).sentences)
+    for name, read in texts.items():
+        values = sentence_vectors(encoder, read, pooling=pooling)
+        out.array(name, xr.DataArray(values, dims=("sentence", "dim")))
 
 
 @engine.step()
-def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: engine.Out) -> None:
-    """Gate-gradient scores of every task in the multi-task model."""
+def head_scores(out: engine.Out, *, model: engine.ModelName, tasks: TaskSource, examples: int) -> None:
+    """Gate-gradient scores of every task in the multi-task model, kept as `headwise.score` keeps them."""
     from headwise.models import remembered_tasks
     from headwise.scoring import score
 
-    tasks = remembered_tasks(str(config.model), config.tasks)
-    scores = score(str(config.model), tasks, examples=config.examples)
-    out.array(
-        "scores", scores.assign_coords(task=list(config.tasks.names))
-    )  # a grammar task's own name lacks its prefix
-
-
-class LinkConfig(engine.Settings):
-    tasks: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
-    brain: engine.DataPath | None
-    dissociation: tuple[tuple[float, ...], ...] | None
-    paradigm: dict[str, str]
-    synthetic: tuple[str, ...]
-    alternative: Literal["two-sided", "less", "greater"]
+    score(str(model), remembered_tasks(str(model), tasks), examples=examples, out=out.folder)
 
 
 @engine.step()
-def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def similarities(
+    out: engine.Out,
+    *,
+    tasks: tuple[str, ...],
+    pairs: tuple[tuple[str, str], ...],
+    brain: engine.DataPath | None,
+    dissociation: tuple[tuple[float, ...], ...] | None,
+    paradigm: dict[str, str],
+    synthetic: tuple[str, ...],
+    alternative: Literal["two-sided", "less", "greater"],
+    vectors: list[Any] | None = None,
+    transfers: list[Any] | None = None,
+    scores: engine.Result | None = None,
+) -> None:
     """All matrices, their agreement, and their link with dissociation."""
     from headwise import similarity
 
-    out.table(
-        "similarity-tasks",
-        pd.DataFrame({"task": config.tasks, "synthetic": [t in config.synthetic for t in config.tasks]}),
-    )
+    made_up = [task in synthetic for task in tasks]
+    out.table("similarity-tasks", pd.DataFrame({"task": tasks, "synthetic": made_up}))
     found: dict[str, xr.DataArray] = {}
-    by_task = dict(zip(config.tasks, inputs.get("vectors", []), strict=False))
+    by_task = dict(zip(tasks, vectors or [], strict=False))
     plain = {
         task: result.array("sentence-vectors").values
         for task, result in by_task.items()
@@ -112,37 +101,37 @@ def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) ->
     }
     if plain:
         found |= {"DSE": similarity.dse(plain), "CRA": similarity.cra(plain)}
-    if config.brain is not None:
-        data = similarity.read_pereira(config.brain)
+    if brain is not None:
+        data = similarity.read_pereira(brain)
         found["CNM"] = similarity.cnm(
             {task: result.array("brain-vectors").values for task, result in by_task.items()}, data
         )
-    if config.pairs:
-        losses: dict[str, dict[str, Any]] = {task: {} for task in config.tasks}
-        for (source, target), result in zip(config.pairs, inputs["transfers"], strict=True):
+    if transfers:
+        losses: dict[str, dict[str, Any]] = {task: {} for task in tasks}
+        for (source, target), result in zip(pairs, transfers, strict=True):
             losses[target][source] = result.array("loss").mean("seed").values
         out.array("ahp-transfer", similarity.transfer_affinity(losses))
         found["AHP"] = similarity.ahp(losses)
-    if "scores" in inputs:
-        found["heads"] = similarity.head_similarity(inputs["scores"].array("scores"))
+    if scores is not None:
+        # a grammar task's own name lacks its prefix
+        named = load(scores.folder).assign_coords(task=list(tasks))
+        found["heads"] = similarity.head_similarity(named)
     for name, matrix in found.items():
         out.array(name.lower(), matrix)
     if len(found) > 1:
         out.table("agreement", similarity.agreement(found))
-    if config.dissociation is not None:
-        d = similarity.labelled(np.array(config.dissociation), list(config.tasks), "dissociation")
-        result = similarity.link(found, d, paradigm=config.paradigm, alternative=config.alternative)
+    if dissociation is not None:
+        d = similarity.labelled(np.array(dissociation), list(tasks), "dissociation")
+        result = similarity.link(found, d, paradigm=paradigm, alternative=alternative)
         out.table("similarity-pairs", result.pairs)
         out.table("similarity-link", result.tests)
         if result.paradigm_means:
             out.json("paradigm-means", dict(result.paradigm_means))
     else:
-        names = list(config.tasks)
-        upper = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-        rows = [
-            {"task": a, "other": b, **{m: float(v.sel(task=a, other=b)) for m, v in found.items()}}
-            for a, b in upper
-        ]
+        rows = []
+        for task, other in combinations(tasks, 2):
+            values = {name: float(matrix.sel(task=task, other=other)) for name, matrix in found.items()}
+            rows.append({"task": task, "other": other, **values})
         out.table("similarity-pairs", pd.DataFrame(rows))
 
 
@@ -150,58 +139,58 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
     """Vectors per task, transfers per ordered pair, head scores, and the matrices."""
     recipe = with_models(recipe)
     names = tuple(recipe.models)
-    inputs: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     if recipe.sentences is not None or recipe.brain is not None:
-        inputs["vectors"] = [
-            engine.Cell(
-                vectors,
-                VectorsConfig(
-                    model=model,
-                    sentences=recipe.sentences,
-                    count=recipe.sentence_count,
-                    brain=recipe.brain,
-                    pooling=recipe.pooling,
-                ),
-                {"task": task},
-            )
+        read = {
+            "sentences": recipe.sentences,
+            "count": recipe.sentence_count,
+            "brain": recipe.brain,
+            "pooling": recipe.pooling,
+        }
+        measured["vectors"] = [
+            engine.Cell(vectors, {"model": model, **read}, {"task": task})
             for task, model in recipe.models.items()
         ]
-    pairs = tuple((source, target) for source in names for target in names) if recipe.ahp else ()
+    pairs = list(product(names, names)) if recipe.ahp else []
     if recipe.ahp:
-        known = {name: _known_as(recipe, name) for name in names}
-        inputs["transfers"] = [
-            engine.Cell(
-                few_shot,
-                FewShotConfig(
-                    source=recipe.models[source],
-                    task=known[target].names[0],
-                    tasks=known[target],
-                    shots=recipe.shots,
-                    seeds=recipe.seeds,
-                    fewshot=recipe.fewshot,
-                    evaluate=recipe.evaluate,
-                ),
-                {"source_task": source, "target_task": target},
-            )
-            for source, target in pairs
+        sources = {name: _known_as(recipe, name) for name in names}
+        measured["transfers"] = [
+            _transfer(recipe, source, target, sources[target]) for source, target in pairs
         ]
     if recipe.multitask is not None:
-        tasks = _source(recipe, *names)
-        inputs["scores"] = engine.Cell(
-            head_scores, ScoresConfig(model=recipe.multitask, tasks=tasks, examples=recipe.score_examples)
-        )
-    for given in inputs.values():
+        arguments = {
+            "model": recipe.multitask,
+            "tasks": _source(recipe, *names),
+            "examples": recipe.score_examples,
+        }
+        measured["scores"] = engine.Cell(head_scores, arguments)
+    for given in measured.values():
         yield from [given] if isinstance(given, engine.Cell) else given
-    config = LinkConfig(
-        tasks=names,
-        pairs=pairs,
-        brain=recipe.brain,
-        dissociation=_dissociation(recipe),
-        paradigm=_paradigms(recipe) if recipe.dissociation else {},
-        synthetic=_generated(recipe),
-        alternative=recipe.alternative,
-    )
-    yield engine.Cell(similarities, config, {}, inputs)
+    arguments = {
+        **measured,
+        "tasks": names,
+        "pairs": pairs,
+        "brain": recipe.brain,
+        "dissociation": _dissociation(recipe),
+        "paradigm": _paradigms(recipe) if recipe.dissociation else {},
+        "synthetic": _generated(recipe),
+        "alternative": recipe.alternative,
+    }
+    yield engine.Cell(similarities, arguments)
+
+
+def _transfer(recipe: SimilarityRecipe, source: str, target: str, examples: TaskSource) -> engine.Cell:
+    """The fine-tuning of one task's model on few examples of another task."""
+    arguments = {
+        "source": recipe.models[source],
+        "task": examples.names[0],
+        "tasks": examples,
+        "shots": recipe.shots,
+        "seeds": recipe.seeds,
+        "fewshot": recipe.fewshot,
+        "evaluate": recipe.evaluate,
+    }
+    return engine.Cell(few_shot, arguments, {"source_task": source, "target_task": target})
 
 
 def check(recipe: SimilarityRecipe) -> Iterable[str]:

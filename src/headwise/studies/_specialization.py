@@ -17,13 +17,10 @@ from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_
 from headwise.studies._sections.grids import of_specialization
 from headwise.studies._specialization_steps import (
     SCORING,
-    DissociationConfig,
-    TablesConfig,
     dissociation,
     tables,
 )
 from headwise.studies._training import (
-    CellConfig,
     MethodName,
     alpha_and_delta,
     model_name,
@@ -85,21 +82,19 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
             optional = {option for method in methods for option in option_names(method)}
             sweep = {"alpha": recipe.alphas, "delta": recipe.deltas}
             swept = {name: values for name, values in sweep.items() if name in optional}
-            config = CellConfig(
-                model=recipe.models[label],
-                tasks=names,
-                methods=methods,
-                sweep=swept,
-                method_options=recipe.method_options,
-                keep_models=recipe.keep_models or recipe.dissociate,
-                training=of_methods(training, methods),
-            )
-            needed = megabytes_of(
-                recipe.models[label], len(grid_entries(methods, swept)) if config.keep_models else 0
-            )
-            cell = engine.Cell(
-                train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=needed
-            )
+            kept = recipe.keep_models or recipe.dissociate
+            arguments = {
+                "model": recipe.models[label],
+                "tasks": names,
+                "methods": methods,
+                "sweep": swept,
+                "method_options": recipe.method_options,
+                "keep_models": kept,
+                "training": of_methods(training, methods),
+            }
+            needed = megabytes_of(recipe.models[label], len(grid_entries(methods, swept)) if kept else 0)
+            coords = {**place, "methods": "+".join(methods)}
+            cell = engine.Cell(train_methods, arguments, coords, seed=seed, megabytes=needed)
             trained.append(cell)
             yield cell
             trainings = grid_entries(methods, swept) if recipe.dissociate else {}
@@ -109,23 +104,23 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
                 lesions = recipe.lesions.with_changes(
                     max_length=recipe.lesions.max_length or training.max_length, **changes
                 )
-                settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)
+                arguments = {"trained": cell, "model": model_name(name), "tasks": names, "lesions": lesions}
                 where = {
                     **place,
                     **alpha_and_delta(own),
                     "method": method,
                     **({SCORING: scoring} if scoring else {}),
                 }
-                lesioned.append(
-                    engine.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20)
-                )
+                lesioned.append(engine.Cell(dissociation, arguments, where, seed=seed, megabytes=20))
     yield from lesioned
-    places = TablesConfig(
-        tasks=recipe.tasks,
-        trained=tuple({k: v for k, v in cell.coords.items() if k != "methods"} for cell in trained),
-        lesioned=tuple(dict(cell.coords) for cell in lesioned),
-    )
-    yield engine.Cell(tables, places, {}, {"trained": trained, "lesioned": lesioned})
+    arguments = {
+        "tasks": recipe.tasks,
+        "trained": trained,
+        "trained_places": [{k: v for k, v in cell.coords.items() if k != "methods"} for cell in trained],
+        "lesioned": lesioned,
+        "lesioned_places": [dict(cell.coords) for cell in lesioned],
+    }
+    yield engine.Cell(tables, arguments)
 
 
 def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """The stem-cell study (He & Choi 2021): its recipe, its steps, and the cells a recipe asks for."""
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,6 +11,7 @@ import xarray as xr
 from headwise import engine
 from headwise.settings import operation
 from headwise.studies._sections.stemcells import section
+from headwise.studies._stemcells import DIMS
 from headwise.studies._stemcells_settings import PAPER, Gates, Name, StemCells, Training
 from headwise.studies._training import APART, not_of_recipes
 from headwise.training import Train
@@ -24,166 +25,162 @@ class StemCellRecipe(StemCells, engine.Recipe):
     training: Training = Training(**PAPER)
 
 
-class _Asked(engine.Settings):
-    data: engine.DataPath | None
-    skip_bad: bool
-    size: int
-    tasks: tuple[Name, ...]
+def annotated(data: Path | None, skip_bad: bool, size: int, tasks: tuple[Name, ...]) -> list[Any]:
+    """The tasks of a recipe, on its sentences."""
+    from headwise import grammar
+    from headwise.tasks import structured
 
-    def open(self) -> list[Any]:
-        from headwise import grammar
-        from headwise.tasks import structured
-
-        if self.data is None:
-            return grammar.tasks(list(self.tasks), self.size)
-        return structured(self.data, list(self.tasks), skip_bad=self.skip_bad)
-
-
-class TrainConfig(_Asked):
-    model: engine.ModelName
-    training: Training
-    method: Literal["multi-task", "iat", "gated"] = "multi-task"
-    random_weights: bool = False
-    fraction: float = 0.3
-
-    def decides(self) -> dict[str, Any]:
-        """Gated trainings of before the price of gates left the loss are not shown again."""
-        return super().decides() | ({"price": "without value"} if self.method == "gated" else {})
-
-
-class ClaimConfig(_Asked):
-    gates: Gates
-    fraction: float
-    steps: int
-    examples: int | None
-    max_length: int
-
-
-class ProbeConfig(_Asked):
-    model: engine.ModelName
-    examples: int | None
-    max_length: int
-    baselines: bool = False
+    if data is None:
+        return grammar.tasks(list(tasks), size)
+    return structured(data, list(tasks), skip_bad=skip_bad)
 
 
 @engine.step()
-def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def train(
+    out: engine.Out,
+    *,
+    data: engine.DataPath | None,
+    skip_bad: bool,
+    size: int,
+    tasks: tuple[Name, ...],
+    model: engine.ModelName,
+    training: Training,
+    fraction: float,
+    method: Literal["multi-task", "iat", "gated"] = "multi-task",
+    random_weights: bool = False,
+) -> None:
     """One training; keeps the model, every metric on test, and the counts of every sentence."""
     from headwise.scoring import CLAIMED_GATE
     from headwise.training import examine, make_method, train as run
 
-    tasks = config.open()
-    chosen = config.training.part(Train) | {"seed": out.seed, "quiet": True}
-    chosen["random_weights"] |= config.random_weights
-    options: dict[str, Any] = {"iat": {"alpha": config.fraction}, "gated": {"fraction": config.fraction}}.get(
-        config.method, {}
-    )
-    method: Any = make_method(config.method, **options)
-    if config.method == "gated":
-        chosen["learning_rate"] = config.training.gated_learning_rate
-    result = run(config.model, tasks, method, **chosen)
-    scores, sentences = examine(result.model, tasks, "test", quiet=True)
-    out.table(
-        "scores",
-        scores.assign(synthetic=scores["task"].isin([task.name for task in tasks if task.synthetic])),
-    )
+    opened = annotated(data, skip_bad, size, tasks)
+    settings = training.part(Train) | {"seed": out.seed, "quiet": True}
+    settings["random_weights"] |= random_weights
+    options: dict[str, dict[str, float]] = {"iat": {"alpha": fraction}, "gated": {"fraction": fraction}}
+    used: Any = make_method(method, **options.get(method, {}))
+    if method == "gated":
+        settings["learning_rate"] = training.gated_learning_rate
+    result = run(model, opened, used, **settings)
+    scores, sentences = examine(result.model, opened, "test", quiet=True)
+    generated = [task.name for task in opened if task.synthetic]
+    out.table("scores", scores.assign(synthetic=scores["task"].isin(generated)))
     out.table("sentences", sentences)
-    if config.method == "gated":
-        out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED_GATE).sum())})
-        values = method.log_a.detach().cpu().numpy()[None]
-        out.array(
-            "gates",
-            xr.DataArray(values, dims=("task", "layer", "head"), coords={"task": ["+".join(config.tasks)]}),
-        )
+    if method == "gated":
+        out.json("open", {"expected": used.expected, "at_test": int((used.gates > CLAIMED_GATE).sum())})
+        values = used.log_a.detach().cpu().numpy()[None]
+        coords = {"task": ["+".join(tasks)]}
+        out.array("gates", xr.DataArray(values, dims=("task", "layer", "head"), coords=coords))
     else:
         out.model("model", result.model)
 
 
 @engine.step()
-def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def learn_claims(
+    out: engine.Out,
+    *,
+    trained: engine.Result,
+    data: engine.DataPath | None,
+    skip_bad: bool,
+    size: int,
+    tasks: tuple[Name, ...],
+    gates: Gates,
+    fraction: float,
+    steps: int,
+    examples: int | None,
+    max_length: int,
+) -> None:
     """Static pruning: what a frozen, trained model's tasks hold on to; scores (task, layer, head), the higher the more."""
     from headwise.models import open_model
     from headwise.scoring import score
 
-    model = open_model(inputs["trained"].model("model"), device="auto")
+    model = open_model(trained.model("model"), device="auto")
     options: dict[str, Any] = {
-        "examples": config.examples,
-        "max_length": config.max_length,
+        "examples": examples,
+        "max_length": max_length,
         "seed": out.seed,
         "quiet": True,
     }
-    if config.gates != "gate-gradient":
-        options["steps"] = config.steps
-    if config.gates in ("subset", "l0"):
-        options["fraction"] = config.fraction
-    found = [score(model, task, method=config.gates, **options) for task in config.open()]
-    plain = [
-        scores.drop_vars([name for name in scores.coords if name not in scores.dims]).drop_attrs()
-        for scores in found
-    ]
-    out.array("gates", xr.concat(plain, pd.Index(config.tasks, name="task")))
+    if gates != "gate-gradient":
+        options["steps"] = steps
+    if gates in ("subset", "l0"):
+        options["fraction"] = fraction
+    opened = annotated(data, skip_bad, size, tasks)
+    plain = []
+    for scores in (score(model, task, method=gates, **options) for task in opened):
+        further = [name for name in scores.coords if name not in scores.dims]
+        plain.append(scores.drop_vars(further).drop_attrs())
+    out.array("gates", xr.concat(plain, pd.Index(tasks, name="task")))
 
 
 @engine.step()
-def probe(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def probe(
+    out: engine.Out,
+    *,
+    data: engine.DataPath | None,
+    skip_bad: bool,
+    size: int,
+    tasks: tuple[Name, ...],
+    model: engine.ModelName,
+    examples: int | None,
+    max_length: int,
+    baselines: bool = False,
+    trained: engine.Result | None = None,
+) -> None:
     """Parameter-free probes of a trained model, or of the model as it comes."""
     from headwise.probing import BASELINES, profile
 
-    model = inputs["trained"].model("model") if "trained" in inputs else config.model
-    options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "quiet": True}
-    found = profile(model, config.open(), baselines=BASELINES if config.baselines else (), **options)
+    subject = model if trained is None else trained.model("model")
+    opened = annotated(data, skip_bad, size, tasks)
+    options: dict[str, Any] = {"examples": examples, "max_length": max_length, "quiet": True}
+    found = profile(subject, opened, baselines=BASELINES if baselines else (), **options)
     out.array("probe", found.heads)
     out.table("labels", found.labels)
     out.table("probe-summary", found.summary)
 
 
-class AnalyseConfig(engine.Settings):
-    """`claims` says of each way to learn them which task and run every result is of, `probes` of each stage which run, `trained` which
-    groups of trainings there are."""
-
-    model: engine.ModelName
-    tasks: tuple[Name, ...]
-    fraction: float
-    claims: dict[str, list[dict[str, Any]]]
-    trained: tuple[str, ...]
-    probes: dict[str, list[int]]
-
-
 @engine.step(version=3)
-def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> None:
-    """Agreement, stem cells and the tests, for every way to learn claims; the tests leave out tasks that were not learnt."""
+def analyse(
+    out: engine.Out,
+    *,
+    model: engine.ModelName,
+    tasks: tuple[Name, ...],
+    fraction: float,
+    trained: list[engine.Result],
+    groups: list[str],
+    claimed: list[engine.Result],
+    claimed_places: list[dict[str, Any]],
+    probed: list[engine.Result],
+    probed_places: list[dict[str, Any]],
+    untrained: engine.Result,
+) -> None:
+    """Agreement, stem cells and the tests, for every way to learn claims; the tests leave out tasks that were not learnt.
+
+    `groups` says of which trainings each of `trained` is one, `claimed_places` how, on which task and in which run heads were claimed,
+    `probed_places` after which stage and in which run they were probed.
+    """
     from headwise.heads import Heads, tied_layers
     from headwise.models import open_model
     from headwise.scoring import count_for
     from headwise.studies import _stemcells as stemcells, _stemcells_effects as measured
 
-    arrays = {
-        stage: xr.combine_by_coords(
-            [
-                result.array("probe").expand_dims(run=[run]).rename("probe")
-                for result, run in zip(inputs[stage], places, strict=True)
-            ]
-        )["probe"].transpose(*stemcells.DIMS)
-        for stage, places in config.probes.items()
-    }
-    untrained = inputs["untrained"].array("probe")
-    tied = tied_layers(Heads(open_model(str(config.model.folder()), need="encoder").encoder))
-    weak = {
-        group: stemcells.not_learnt([result.table("scores") for result in inputs[f"trained-{group}"]])
-        for group in config.trained
-    }
+    stages: dict[str, list[xr.DataArray]] = {}
+    for result, place in zip(probed, probed_places, strict=True):
+        array = result.array("probe").expand_dims(run=[place["run"]])
+        stages.setdefault(place["stage"], []).append(array)
+    arrays = {stage: _joined(probes, "probe") for stage, probes in stages.items()}
+    methods: dict[str, list[xr.DataArray]] = {}
+    for result, place in zip(claimed, claimed_places, strict=True):
+        array = result.array("gates").assign_coords(task=[place["task"]]).expand_dims(run=[place["run"]])
+        methods.setdefault(place["gates"], []).append(array)
+    tied = tied_layers(Heads(open_model(str(model.folder()), need="encoder").encoder))
+    weak = {}
+    for group in dict.fromkeys(groups):
+        scores = [result.table("scores") for result, own in zip(trained, groups, strict=True) if own == group]
+        weak[group] = stemcells.not_learnt(scores)
     tests, effects = [], []
-    for method, places in config.claims.items():
-        parts = []
-        for result, place in zip(inputs[f"claims-{method}"], places, strict=True):
-            parts.append(
-                result.array("gates")
-                .assign_coords(task=[place["task"]])
-                .expand_dims(run=[place["run"]])
-                .rename("gates")
-            )
-        gates = xr.combine_by_coords(parts)["gates"].transpose(*stemcells.DIMS).sel(task=list(config.tasks))
-        k = count_for(config.fraction, int(gates.isel(run=0, task=0).notnull().sum()))
+    for method, claims_of_runs in methods.items():
+        gates = _joined(claims_of_runs, "gates").sel(task=list(tasks))
+        k = count_for(fraction, int(gates.isel(run=0, task=0).notnull().sum()))
         claims = stemcells.claim(gates, k)
         label = method.replace(" ", "-")
         out.array(f"gates-{label}", gates)
@@ -200,8 +197,8 @@ def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> N
         tests.append({"gates": method, "k": k, **test, "at chance": lost})
         if "random" in method:
             continue
-        stages = {"untrained": untrained, **arrays}
-        out.table(f"changes-{label}", measured.changes(claims, stages))
+        every_stage = {"untrained": untrained.array("probe"), **arrays}
+        out.table(f"changes-{label}", measured.changes(claims, every_stage))
         found: dict[str, tuple[measured.Effect, str]] = {}
         for stage in ("multi", "iat") if "iat" in arrays else ("multi",):
             learnt, lost = stemcells.learnt_in(claims, weak, *source, "single", stage)
@@ -230,101 +227,112 @@ def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> N
     out.table("effects", pd.DataFrame(effects))
 
 
+def _joined(arrays: list[xr.DataArray], name: str) -> xr.DataArray:
+    """Arrays of single runs and tasks as one (run, task, layer, head)."""
+    named = [array.rename(name) for array in arrays]
+    return xr.combine_by_coords(named)[name].transpose(*DIMS)
+
+
 def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
     """Trainings first, then claims and probes on them, then the analysis."""
-    sentences: dict[str, Any] = {name: getattr(recipe, name) for name in ("data", "skip_bad", "size")}
-    shared = {**sentences, "model": recipe.model, "training": recipe.training, "fraction": recipe.fraction}
-
-    def training(tasks: Iterable[str], run: int, group: str, **more: Any) -> engine.Cell:
-        names = tuple(tasks)
-        config = TrainConfig(tasks=names, **shared, **more)  # type: ignore[arg-type]
-        return engine.Cell(
-            train, config, {"group": group, "tasks": "+".join(names), "run": run}, seed=run, megabytes=200
-        )
-
-    def probing(
-        tasks: Iterable[str], stage: str, run: int, trained: engine.Cell | None, baselines: bool = False
-    ) -> engine.Cell:
-        config = ProbeConfig(
-            model=recipe.model,
-            **sentences,
-            tasks=tuple(tasks),  # type: ignore[arg-type]
-            examples=recipe.probe_examples,
-            max_length=recipe.training.max_length,
-            baselines=baselines,
-        )
-        inputs = {} if trained is None else {"trained": trained}
-        return engine.Cell(probe, config, {"stage": stage, "tasks": "+".join(tasks), "run": run}, inputs)
-
-    def claiming(task: Name, gates: Gates, run: int, trained: engine.Cell, name: str) -> engine.Cell:
-        config = ClaimConfig(
-            **sentences,
-            tasks=(task,),
-            gates=gates,
-            fraction=recipe.fraction,
-            steps=recipe.gate_steps,
-            examples=recipe.gate_examples,
-            max_length=recipe.training.max_length,
-        )
-        return engine.Cell(
-            learn_claims, config, {"gates": name, "task": task, "run": run}, {"trained": trained}, seed=run
-        )
-
-    alone = {
-        (task, run): training([task], run, "single") for run in range(recipe.runs) for task in recipe.tasks
-    }
-    together = [training(recipe.tasks, run, "all") for run in range(recipe.runs)]
+    runs = range(recipe.runs)
+    alone = {(task, run): _training(recipe, [task], run, "single") for run in runs for task in recipe.tasks}
+    together = [_training(recipe, recipe.tasks, run, "all") for run in runs]
     yield from (*alone.values(), *together)
     if recipe.pairs:
-        yield from (
-            training(pair, run, "pair")
-            for run in range(recipe.runs)
-            for pair in combinations(recipe.tasks, 2)
-        )
+        for run, pair in product(runs, combinations(recipe.tasks, 2)):
+            yield _training(recipe, pair, run, "pair")
     claims: dict[str, list[engine.Cell]] = {}
-    for gates in recipe.gates:
-        for (task, run), trained in alone.items():
-            if gates == "dynamic":
-                cell = training([task], run, "gated", method="gated")
-            else:
-                cell = claiming(task, gates, run, trained, gates)
-            claims.setdefault(gates, []).append(cell)
+    for gates, ((task, run), trained) in product(recipe.gates, alone.items()):
+        if gates == "dynamic":
+            cell = _training(recipe, [task], run, "gated", method="gated")
+        else:
+            cell = _claiming(recipe, task, gates, run, trained, gates)
+        claims.setdefault(gates, []).append(cell)
     if recipe.control:
         method: Gates = next((gates for gates in recipe.gates if gates != "dynamic"), "subset")
+        name = f"{method} random weights"
         for task, run in alone:
-            trained = training([task], run, "random", random_weights=True)
-            claims.setdefault(f"{method} random weights", []).append(
-                claiming(task, method, run, trained, f"{method} random weights")
-            )
+            trained = _training(recipe, [task], run, "random", random_weights=True)
+            claims.setdefault(name, []).append(_claiming(recipe, task, method, run, trained, name))
     trainings = {"single": list(alone.values()), "multi": together}
     if "dynamic" in claims:
         trainings["gated"] = claims["dynamic"]
-    probes = {
-        "single": [probing([task], "single", run, trained) for (task, run), trained in alone.items()],
-        "multi": [probing(recipe.tasks, "multi", run, trained) for run, trained in enumerate(together)],
-    }
+    probes = [_probing(recipe, [task], "single", run, cell) for (task, run), cell in alone.items()]
+    probes += [_probing(recipe, recipe.tasks, "multi", run, cell) for run, cell in enumerate(together)]
     if recipe.important_heads:
-        spared = [training(recipe.tasks, run, "iat", method="iat") for run in range(recipe.runs)]
+        spared = [_training(recipe, recipe.tasks, run, "iat", method="iat") for run in runs]
         trainings["iat"] = spared
-        probes["iat"] = [probing(recipe.tasks, "iat", run, trained) for run, trained in enumerate(spared)]
-    untrained = probing(recipe.tasks, "untrained", 0, None, baselines=True)
+        probes += [_probing(recipe, recipe.tasks, "iat", run, cell) for run, cell in enumerate(spared)]
+    untrained = _probing(recipe, recipe.tasks, "untrained", 0, None, baselines=True)
     yield untrained
-    places = [{"task": task, "run": run} for task, run in alone]
-    settings = AnalyseConfig(
-        model=recipe.model,
-        tasks=recipe.tasks,
-        fraction=recipe.fraction,
-        claims=dict.fromkeys(claims, places),
-        trained=tuple(trainings),
-        probes={stage: [int(cell.coords["run"]) for cell in found] for stage, found in probes.items()},
-    )
-    inputs: dict[str, Any] = {
+    places = [{"gates": gates, "task": task, "run": run} for gates, (task, run) in product(claims, alone)]
+    arguments = {
+        "model": recipe.model,
+        "tasks": recipe.tasks,
+        "fraction": recipe.fraction,
+        "trained": [cell for group in trainings.values() for cell in group],
+        "groups": [name for name, group in trainings.items() for _ in group],
+        "claimed": [cell for group in claims.values() for cell in group],
+        "claimed_places": places,
+        "probed": probes,
+        "probed_places": [{name: cell.coords[name] for name in ("stage", "run")} for cell in probes],
         "untrained": untrained,
-        **probes,
-        **{f"claims-{method}": found for method, found in claims.items()},
     }
-    inputs |= {f"trained-{group}": found for group, found in trainings.items()}
-    yield engine.Cell(analyse, settings, {}, inputs)
+    yield engine.Cell(analyse, arguments)
+
+
+def _sentences(recipe: StemCellRecipe, tasks: Iterable[str]) -> dict[str, Any]:
+    """What `annotated` takes."""
+    return {"data": recipe.data, "skip_bad": recipe.skip_bad, "size": recipe.size, "tasks": tuple(tasks)}
+
+
+def _training(
+    recipe: StemCellRecipe, tasks: Iterable[str], run: int, group: str, **settings: Any
+) -> engine.Cell:
+    arguments = {
+        **_sentences(recipe, tasks),
+        "model": recipe.model,
+        "training": recipe.training,
+        "fraction": recipe.fraction,
+        **settings,
+    }
+    coords = {"group": group, "tasks": "+".join(arguments["tasks"]), "run": run}
+    return engine.Cell(train, arguments, coords, seed=run, megabytes=200)
+
+
+def _claiming(
+    recipe: StemCellRecipe, task: Name, gates: Gates, run: int, trained: engine.Cell, name: str
+) -> engine.Cell:
+    arguments = {
+        **_sentences(recipe, [task]),
+        "trained": trained,
+        "gates": gates,
+        "fraction": recipe.fraction,
+        "steps": recipe.gate_steps,
+        "examples": recipe.gate_examples,
+        "max_length": recipe.training.max_length,
+    }
+    return engine.Cell(learn_claims, arguments, {"gates": name, "task": task, "run": run}, seed=run)
+
+
+def _probing(
+    recipe: StemCellRecipe,
+    tasks: Iterable[str],
+    stage: str,
+    run: int,
+    trained: engine.Cell | None,
+    baselines: bool = False,
+) -> engine.Cell:
+    arguments = {
+        **_sentences(recipe, tasks),
+        "trained": trained,
+        "model": recipe.model,
+        "examples": recipe.probe_examples,
+        "max_length": recipe.training.max_length,
+        "baselines": baselines,
+    }
+    return engine.Cell(probe, arguments, {"stage": stage, "tasks": "+".join(arguments["tasks"]), "run": run})
 
 
 def check(recipe: StemCellRecipe) -> Iterable[str]:

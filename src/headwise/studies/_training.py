@@ -85,55 +85,49 @@ class TrainingRecipe(engine.Recipe):
     training: Train = Train()
 
 
-class CellConfig(engine.Settings):
-    model: engine.ModelName
-    tasks: TaskSource
-    methods: tuple[str, ...]
-    sweep: dict[str, tuple[float, ...]]
-    keep_models: bool
-    training: Train
-    options: dict[str, Any] = Field(default_factory=dict)
-    method_options: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    variants: dict[str, Variant] = Field(default_factory=dict)
-    teacher: engine.ModelName | None = None
-
-    def decides(self) -> dict[str, Any]:
-        """Without variants, the key is that of before there were any."""
-        return {name: value for name, value in super().decides().items() if name != "variants" or value}
-
-
 @engine.step(name="training")
-def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def train_methods(
+    out: engine.Out,
+    *,
+    model: engine.ModelName,
+    tasks: TaskSource,
+    methods: tuple[str, ...],
+    sweep: dict[str, tuple[float, ...]],
+    keep_models: bool,
+    training: Train,
+    options: dict[str, Any] | None = None,
+    method_options: dict[str, dict[str, Any]] | None = None,
+    variants: dict[str, Variant] | None = None,
+    teacher: engine.ModelName | None = None,
+    taught: engine.Result | None = None,
+    student: engine.Result | None = None,
+) -> None:
     """All methods of one model, sampling and seed; those that share their beginning share it.
 
-    Inputs: "student", the training that distilled the model these methods start from; "teacher", the one that made a teacher.
+    `student` is the training that distilled the model these methods start from, `taught` the one that made the teacher.
     """
     from headwise.training import compare, write_submissions
 
-    trained, also = config.tasks.find_trained()
-    options = dict(config.options)
-    if "teacher" in inputs:
-        options["teacher"] = str(inputs["teacher"].model("multi-task"))
-    elif config.teacher is not None:
-        options["teacher"] = str(config.teacher.folder())
-    start = inputs["student"].model("distil") if "student" in inputs else config.model.folder()
-    names = (*config.methods, *(variant.method for variant in config.variants.values()))
+    trained, also = tasks.find_trained()
+    options, variants = dict(options or {}), variants or {}
+    if taught is not None:
+        options["teacher"] = str(taught.model("multi-task"))
+    elif teacher is not None:
+        options["teacher"] = str(teacher.folder())
+    start = student.model("distil") if student is not None else model.folder()
+    names = (*methods, *(variant.method for variant in variants.values()))
     work = out.checkpoint().folder / "work"  # outlives a killed process
     result = compare(
         str(start),
         trained,
-        config.methods,
+        methods,
         seeds=[out.seed],
-        sweep={
-            name: values for name, values in config.sweep.items() if name not in options and _has(names, name)
-        },
-        method_options=config.method_options,
-        variants={name: variant.told() for name, variant in config.variants.items()},
-        **config.training.with_changes(out=work, also=also, options=options).given(),
+        sweep={name: values for name, values in sweep.items() if name not in options and _has(names, name)},
+        method_options=method_options,
+        variants={name: variant.told() for name, variant in variants.items()},
+        **training.with_changes(out=work, also=also, options=options).given(),
     )
-    shown = {
-        label: label if label in config.variants else method for label, (method, _) in result.swept.items()
-    }
+    shown = {label: label if label in variants else method for label, (method, _) in result.swept.items()}
     for name in ("scores", "predictions"):
         parts = [
             getattr(part, name).assign(method=shown[label], **alpha_and_delta(result.swept[label][1]))
@@ -144,11 +138,11 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
             name,
             frame.assign(synthetic=frame["task"].isin([task.name for task in trained if task.synthetic])),
         )
-    files = write_submissions(result, work, "test") if "test" in config.training.predict else []
+    files = write_submissions(result, work, "test") if "test" in training.predict else []
     for (method, _), part in result.results.items():
         assert part.folder is not None
         folder = part.folder
-        if config.keep_models:
+        if keep_models:
             out.model(model_name(method), partial(_copy, folder))
         elif files and (folder / "glue").is_dir():
             out.model(f"glue-{model_name(method)}", partial(_copy, folder / "glue"))
@@ -175,12 +169,9 @@ def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
 
 
 @engine.step(name="training-table", version=2)
-def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+def summarise(out: engine.Out, *, trained: list[engine.Result], places: list[dict[str, Any]]) -> None:
     """Mean, standard deviation and number of seeds of every model, sampling, method and task, with the average over tasks."""
-    frames = [
-        result.table("scores").assign(**place)
-        for result, place in zip(inputs["cells"], config["places"], strict=True)
-    ]
+    frames = [result.table("scores").assign(**place) for result, place in zip(trained, places, strict=True)]
     scores = pd.concat(frames, ignore_index=True)
     out.table("training", table_of(scores))
     out.table("differences", differences_of(scores))
@@ -201,7 +192,7 @@ def cells(recipe: TrainingRecipe) -> Iterator[engine.Cell]:
                     found.append(_cell(recipe, model, sampling, seed, group))
                     places.append({"model": str(model), "sampling": sampling, "seed": seed})
     yield from found
-    yield engine.Cell(summarise, {"places": places}, {}, {"cells": found})
+    yield engine.Cell(summarise, {"trained": found, "places": places})
 
 
 def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
@@ -232,39 +223,35 @@ def _cell(
 ) -> engine.Cell:
     """The training of a model by some methods, with those it needs first: a student its teacher, what starts from a student its distillation."""
     teacher = recipe.teachers.get(model)
-    inputs: dict[str, engine.Cell] = {}
+    before: dict[str, engine.Cell] = {}
     if group == ("distil",):
         assert teacher is not None
-        shared = (
-            next((g for g in _groups(recipe, teacher) if "multi-task" in g), None)
-            if recipe.keep_models
-            else None
-        )
-        own = shared if teacher in recipe.models and shared else ("multi-task",)  # one training serves both
-        inputs = {"teacher": _cell(recipe, teacher, sampling, seed, own)}
+        shared = None
+        if recipe.keep_models and teacher in recipe.models:  # one training serves both
+            shared = next((names for names in _groups(recipe, teacher) if "multi-task" in names), None)
+        before = {"taught": _cell(recipe, teacher, sampling, seed, shared or ("multi-task",))}
     elif teacher is not None and group != ("single-task",):
-        inputs = {"student": _cell(recipe, model, sampling, seed, ("distil",))}
-    config = CellConfig(
-        model=model,
-        methods=tuple(name for name in group if name not in recipe.variants),
-        variants={
-            name: _with_own(recipe, recipe.variants[name]) for name in group if name in recipe.variants
-        },
-        tasks=recipe.tasks,
-        training=of_methods(recipe.training, [_method_of(recipe, name) for name in group]).with_changes(
-            sampling=sampling, predict=recipe.predict
-        ),
-        options=recipe.method_options.get(group[0], {}),
-        teacher=teacher if group == ("single-task",) else None,
-        sweep={"alpha": (recipe.alpha,), "delta": (recipe.delta,)},
-        keep_models=recipe.keep_models or _is_needed(recipe, model, group),
-    )
+        before = {"student": _cell(recipe, model, sampling, seed, ("distil",))}
+    training = of_methods(recipe.training, [_method_of(recipe, name) for name in group])
+    kept = recipe.keep_models or _is_needed(recipe, model, group)
+    variants = {name: _with_own(recipe, recipe.variants[name]) for name in group if name in recipe.variants}
+    arguments = {
+        **before,
+        "model": model,
+        "tasks": recipe.tasks,
+        "methods": [name for name in group if name not in recipe.variants],
+        "sweep": {"alpha": [recipe.alpha], "delta": [recipe.delta]},
+        "keep_models": kept,
+        "training": training.with_changes(sampling=sampling, predict=recipe.predict),
+        "options": recipe.method_options.get(group[0], {}),
+        "variants": variants,
+        "teacher": teacher if group == ("single-task",) else None,
+    }
     place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
-    kept = len(recipe.tasks.listed()) if group == ("single-task",) else len(group)
-    needed = megabytes_of(model, kept if config.keep_models else 0)
-    return engine.Cell(
-        train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed, megabytes=needed
-    )
+    models = len(recipe.tasks.listed()) if group == ("single-task",) else len(group)
+    needed = megabytes_of(model, models if kept else 0)
+    coords = {**place, "group": "+".join(group)}
+    return engine.Cell(train_methods, arguments, coords, seed=seed, megabytes=needed)
 
 
 def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bool:

@@ -1,6 +1,7 @@
 """The transfer study as cells: every source model × new task × number of shots, then the tables and tests over all of them."""
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any, Literal
 
 import pandas as pd
@@ -32,89 +33,76 @@ class TransferRecipe(engine.Recipe, Shots):
     fewshot: FewShot = FewShot()
 
 
-class FewShotConfig(engine.Settings):
-    source: engine.ModelName
-    task: str
-    tasks: TaskSource
-    shots: int
-    seeds: int
-    fewshot: FewShot
-    evaluate: int | None = None
-
-
 @engine.step()
-def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+def few_shot(
+    out: engine.Out,
+    *,
+    source: engine.ModelName,
+    task: str,
+    tasks: TaskSource,
+    shots: int,
+    seeds: int,
+    fewshot: FewShot,
+    evaluate: int | None = None,
+) -> None:
     """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
     from headwise.models import open_model
     from headwise.tasks import chance_level
     from headwise.training import few_shot as run
 
-    task = config.tasks.find([config.task])[0]
-    held_out = task.split("validation" if "validation" in task.splits else "test")
-    if config.evaluate is not None:
-        held_out = held_out.sample(config.evaluate)
-    source = open_model(str(config.source), need="encoder", device="auto", dtype="float32")
-    result = run(
-        source,
-        task,
-        config.shots,
-        range(config.seeds),
-        **config.fewshot.with_changes(evaluate_on=held_out).given(),
-    )
+    (target,) = tasks.find([task])
+    held_out = target.split("validation" if "validation" in target.splits else "test")
+    if evaluate is not None:
+        held_out = held_out.sample(evaluate)
+    model = open_model(str(source), need="encoder", device="auto", dtype="float32")
+    settings = fewshot.with_changes(evaluate_on=held_out)
+    result = run(model, target, shots, range(seeds), **settings.given())
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
     facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
     facts |= {
-        "chance": chance_level(facts["metric"], task.kind, held_out.labels),
-        "tuning": config.fewshot.tuning,
+        "chance": chance_level(facts["metric"], target.kind, held_out.labels),
+        "tuning": fewshot.tuning,
     }
-    out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))
+    out.table("few-shot", scores.assign(examples=len(held_out), synthetic=target.synthetic, **facts))
     out.array("prediction", result["prediction"])
     out.array("loss", result["loss"])
 
 
 @engine.step()
-def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
-    """The tables over all cells."""
-    from headwise.studies._transfer import compare_transfers as tests, summary
+def compare(
+    out: engine.Out, *, tuned: list[engine.Result], places: list[dict[str, Any]], baseline: str
+) -> None:
+    """The tables over all cells; `places` are their coordinates."""
+    from headwise.studies._transfer import compare_transfers, summary
 
-    frames = [
-        result.table("few-shot").assign(**place)
-        for result, place in zip(inputs["scores"], config["places"], strict=True)
-    ]
+    frames = [result.table("few-shot").assign(**place) for result, place in zip(tuned, places, strict=True)]
     scores = pd.concat(frames, ignore_index=True)
     out.table("transfer", summary(scores))
     if scores["method"].nunique() > 1:
-        out.table("transfer-tests", tests(scores, config["baseline"]))
+        out.table("transfer-tests", compare_transfers(scores, baseline))
 
 
 def cells(recipe: TransferRecipe) -> Iterator[engine.Cell]:
     """One cell per source model, task and number of shots, and one over all."""
-    scores, places = [], []
+    tuned: list[engine.Cell] = []
     sources = sources_of(recipe)
-    for method, models in sources.items():
-        for number, source in enumerate(models):
-            for task in recipe.tasks.names:
-                for shots in recipe.shots:
-                    place: dict[str, str | int | float | bool] = {
-                        "method": method,
-                        "source": number,
-                        "task": task,
-                        "shots": shots,
-                    }
-                    config = FewShotConfig(
-                        source=source,
-                        task=task,
-                        tasks=recipe.tasks,
-                        shots=shots,
-                        seeds=recipe.seeds,
-                        fewshot=recipe.fewshot,
-                        evaluate=recipe.evaluate,
-                    )
-                    scores.append(engine.Cell(few_shot, config, place))
-                    places.append(place)
-    yield from scores
+    numbered = [(method, *pair) for method, models in sources.items() for pair in enumerate(models)]
+    for (method, number, source), task, shots in product(numbered, recipe.tasks.names, recipe.shots):
+        arguments = {
+            "source": source,
+            "task": task,
+            "tasks": recipe.tasks,
+            "shots": shots,
+            "seeds": recipe.seeds,
+            "fewshot": recipe.fewshot,
+            "evaluate": recipe.evaluate,
+        }
+        coords = {"method": method, "source": number, "task": task, "shots": shots}
+        tuned.append(engine.Cell(few_shot, arguments, coords))
+    yield from tuned
+    places = [dict(cell.coords) for cell in tuned]
     baseline = recipe.baseline or next(iter(sources))
-    yield engine.Cell(compare, {"baseline": baseline, "places": places}, {}, {"scores": scores})
+    yield engine.Cell(compare, {"tuned": tuned, "places": places, "baseline": baseline})
 
 
 def sources_of(recipe: TransferRecipe) -> dict[str, list[engine.ModelName]]:
