@@ -20,7 +20,7 @@ from headwise.lesions import Dissociate, Lesion
 from headwise.probing import Generate, Probe, Profiling, generate, profile
 from headwise.probing._settings import Probing, ProbingTasks
 from headwise.scoring import ESTIMATORS, Reading, Score, gate_gradient
-from headwise.settings import Settings, checked
+from headwise.settings import Settings, checked, marks
 from headwise.similarity import Similarity
 from headwise.steering import Steer
 from headwise.studies import StemCells
@@ -80,6 +80,22 @@ TABLES = [
     (FineTuningRecipe, "training", Train),
     (TransferRecipe, "fewshot", FewShot),
 ]
+
+
+HOW_IT_RUNS = {
+    *("device", "trust_remote_code", "quiet", "out", "way", "copies", "eval_batch_size"),
+    *("graphs", "nonfinite_steps", "log_every", "checkpoint_minutes", "trackers"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_all_settings_decide_the_result_but_those_of_how_it_runs(name: str) -> None:
+    """Live objects are keyed by their contents. Batches decide what is trained, and nothing else."""
+    _, settings = FUNCTIONS[name]
+    undeciding = HOW_IT_RUNS if issubclass(settings, Train | FewShot) else {*HOW_IT_RUNS, "batch_size"}
+    for field, declared in settings.model_fields.items():
+        noted = marks(declared)
+        assert noted["live"] or noted["decides"] == (field not in undeciding), field
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
