@@ -160,6 +160,27 @@ def test_figures_equal_slow_ones() -> None:
             assert row["effect_low"] <= row["effect"] <= row["effect_high"]
 
 
+def test_the_strongest_effect_on_validation_within_the_limit_is_chosen() -> None:
+    """By a loop over the rows, at limits on either side of the divergence of every strength on either split."""
+    options: dict[str, Any] = {"tokenizer": tokenizer(), "target": "fine", "top": 1, **QUIET}
+    options["strengths"] = (3.0, 1.0, 2.0)  # in any order
+    rows = hw.steer(planted(), [statements(), pairs()], **options).table
+    validation = rows[rows["split"] == "validation"]
+    assert set(rows["split"]) == {"validation", "test"}
+    limits = sorted({float(kl) for kl in rows["kl"] if kl > 0})
+    assert len(limits) == 6
+    for limit in limits:
+        found = hw.steer(planted(), [statements(), pairs()], max_kl=limit, **options)
+        best, strength = -np.inf, None
+        for _, row in validation.iterrows():
+            if row["kl"] <= limit and row["effect"] > best:
+                best, strength = row["effect"], row["strength"]
+        assert found.strength == strength
+        remarks = {0.0: "strength is 0", 3.0: "a stronger one may do more"}
+        assert len(found.notes) == (strength in remarks)
+        assert all(remarks[found.strength] in note for note in found.notes)
+
+
 def test_without_pairs_the_statements_are_judged() -> None:
     model, words = planted(), tokenizer()
     found = hw.steer(model, statements(), tokenizer=words, target="fine", top=1, strengths=(3.0,), **QUIET)
