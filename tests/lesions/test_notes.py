@@ -195,6 +195,30 @@ def test_undefined_resamples_and_no_resamples_are_named() -> None:
     assert none.analysis.d_bounds()[2] == "no resamples were asked for (bootstrap is 0)"
 
 
+def test_captions_say_which_pairs_have_an_interval_and_why_others_have_none() -> None:
+    """Of all pairs, of two of three (the lesions of b and c leave the same answers), and of none."""
+    sets = {name: heads(number) for number, name in enumerate("abc")}
+
+    def texts(c: float, **settings: Any) -> tuple[str, str]:
+        blocks = made_up(sets, {"intact": 0.9, "a": 0.6, "b": 0.8, "c": c}, **settings).section().blocks
+        captions = [block.caption for block in blocks if getattr(block, "caption", "").startswith("Bars: ")]
+        (note,) = (block.caption for block in blocks if getattr(block, "name", "") == "summary")
+        return captions[0], note
+
+    caption, note = texts(c=0.7)
+    assert caption.startswith("Bars: D with its 95 % interval; ")
+    assert caption.endswith(" count as distinct.")
+    assert note == "Percent, with 95 % intervals of D."
+    caption, note = texts(c=0.8)
+    assert caption.startswith("Bars: D, with its 95 % interval where it has one; ")
+    assert caption.endswith(" No interval: the lesions leave the same predictions on every example.")
+    assert note == "Percent, with 95 % intervals of D."
+    caption, note = texts(c=0.7, bootstrap=0)
+    assert caption.startswith("Bars: D; ")
+    assert caption.endswith(" No interval: no resamples were asked for (bootstrap is 0).")
+    assert note == "Percent. No interval: no resamples were asked for (bootstrap is 0)."
+
+
 def test_a_missing_corrected_d_has_its_reason() -> None:
     weak = made_up({"a": heads(0), "b": heads(1)}, {"intact": 0.5, "a": 0.4, "b": 0.45}, chance=0.55)
     (row,) = weak.table("pairs").to_dict("records")

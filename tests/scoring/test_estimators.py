@@ -104,6 +104,20 @@ def test_attributions_are_complete_and_attention_is_switched_back(model: Any, su
     assert model.config._attn_implementation == "sdpa"
 
 
+def test_attention_attribution_is_the_mean_of_each_examples_largest(model: Any, subject: TaskSubject) -> None:
+    """Example by example, so that there is no padding."""
+    found = run(model, "attention-attribution", steps=8)
+    for site in subject.heads.sites:
+        largest = []
+        for example in range(len(subject.encoded)):
+            with frozen(subject.model), eager(model):
+                maps = attributions(subject, collate(subject.encoded, np.array([example])), site, steps=8)
+            largest.append([max(of_head.flatten().tolist()) for of_head in maps[0]])
+        np.testing.assert_allclose(
+            found.sel(layer=site.index), np.mean(largest, axis=0), rtol=1e-3, atol=1e-7
+        )
+
+
 def test_attention_attribution_does_not_depend_on_padding(model: Any) -> None:
     one, all_at_once = (run(model, "attention-attribution", batch_size=size) for size in (1, 11))
     np.testing.assert_allclose(one, all_at_once, rtol=1e-3, atol=1e-7)
