@@ -118,8 +118,9 @@ def equivalents() -> dict[tuple[str, str, str, str], str]:
 
 def choose_tests(mutant: Mutant, map_: reach.Reach) -> Tests:
     """The tests that reach the line, then some that reach the file, test file by test file: those that say most about the source file and
-    cost least come first."""
-    of_file = map_.by_file.get(mutant.file, set())
+    cost least come first. A file that only runs when it is imported, before any test, is reached by the tests of its room."""
+    of_room = {test for test in map_.seconds if test.startswith(f"tests/{mutant.room}/")}
+    of_file = map_.by_file.get(mutant.file, of_room if mutant.runs_on_import else set())
     of_line = of_file if mutant.runs_on_import else map_.by_line.get((mutant.file, mutant.line), set())
     first, seconds = _within(SECONDS_OF_LINE, of_line, mutant, map_)
     more, more_seconds = _within(SECONDS_OF_FILE, of_file - set(first), mutant, map_)

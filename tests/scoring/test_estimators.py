@@ -24,6 +24,7 @@ from headwise.scoring._attribution import attributions
 from headwise.scoring._subset import soft_top_k
 from headwise.scoring._taylor import mean_outputs
 from headwise.tasks import Task, collate
+from headwise.tasks._metrics import METRICS, Metric
 
 pytestmark = pytest.mark.filterwarnings("ignore:task .t.")
 RNG = np.random.default_rng(2)
@@ -60,6 +61,33 @@ def mean_loss(subject: TaskSubject, gates: torch.Tensor) -> float:
         return float(
             torch.cat([subject.forward(batch, gates).loss for batch in subject.read(subject.plan())]).mean()
         )
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_ablation_gives_a_metric_predictions_and_labels_in_that_order(
+    model: Any, monkeypatch: pytest.MonkeyPatch, higher_is_better: bool
+) -> None:
+    """Of metrics that do not take one for the other: which share of the examples of the second class is found."""
+
+    def recall(predictions: Any, labels: Any) -> float:
+        return float(np.mean(predictions[labels == 1] == 1))
+
+    metric = Metric(recall, higher_is_better=higher_is_better, kinds=("classes",))
+    monkeypatch.setitem(METRICS, "recall", metric)
+    task = Task("t", data={"train": ROWS, "validation": ROWS[:2]}, kind="classes", metric="recall")
+    found = score(model, task, method="ablation", measure="metric", tokenizer=planted.tokenizer(), quiet=True)
+    heads, tokenizer = Heads(model), planted.tokenizer()
+    labels = np.array([label for _, label in ROWS])
+
+    def value(silenced: HeadSet) -> float:
+        with torch.no_grad(), heads.silenced(silenced):
+            predictions = [int(model(**tokenizer(t, return_tensors="pt")).logits.argmax()) for t, _ in ROWS]
+        return recall(np.array(predictions), labels)
+
+    sign = -1 if higher_is_better else 1
+    expected = [sign * (value(HeadSet([head])) - value(HeadSet())) for head in heads.all()]
+    assert [float(found[head]) for head in heads.all()] == pytest.approx(expected)
+    assert np.ptp(expected) > 0
 
 
 @pytest.mark.parametrize("measure", ["metric", "loss"])
@@ -305,6 +333,15 @@ def test_compare_scores_against_scipy() -> None:
     assert np.isnan([row["spearman_low"], row["overlap_high"]]).all()  # one model: nothing to generalise from
     assert row["over"] == ""
     assert row["chance"] == pytest.approx(42 / 143)
+
+
+def test_a_fraction_of_no_head_has_no_overlap_over_seeds() -> None:
+    values = np.random.default_rng(0).random((2, 9, 4, 4))
+    scores = xr.DataArray(values, dims=("method", "seed", "layer", "head"))
+    (row,) = compare_scores(scores, fraction=0.05).to_dict("records")  # of 16 heads
+    assert row["heads"] == row["chance"] == 0
+    assert np.isnan([row["overlap"], row["overlap_low"], row["overlap_high"]]).all()
+    assert row["spearman_low"] < row["spearman"] < row["spearman_high"]
 
 
 def test_compare_scores_over_seeds_and_dims() -> None:

@@ -169,5 +169,8 @@ def test_pereira_files_of_both_layouts_are_read(tmp_path: Path) -> None:
     assert again.stimuli == ("cat", "dog", "sky")
     passages = read_pereira(published, experiment="384sentences")
     assert passages.groups == ("1", "1", "2")
+    savemat(published / "P01" / "data_384sentences.mat", {"examples_passagesentences": rows, "key": 1})
+    with pytest.raises(HeadwiseError, match=r"mat holds \['examples_passagesentences', 'key'\]; expected"):
+        read_pereira(published, experiment="384sentences")
     with pytest.raises(HeadwiseError, match=r"no \*/data_243"):
         read_pereira(published, experiment="243sentences")

@@ -1,6 +1,7 @@
 """The Mantel tests against enumeration by hand; their level: tests/statistics."""
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,6 +157,15 @@ def test_link_finds_a_planted_relation_and_reports_paradigm_means() -> None:
             "across": result.pairs["dissociation"][~same].mean(),
         }
     )
+    given = matrix(np.array([[paradigm[a] == paradigm[b] for b in TASKS] for a in TASKS], dtype=float))
+    options: dict[str, Any] = {"kind": planted["kind"], "alternative": "less"}
+    partial = partial_mantel(matrix(similarity), matrix(10 - 2 * similarity), given, **options)
+    np.testing.assert_equal(
+        [planted[f"partial_{name}"] for name in ("correlation", "p", "note")],
+        [partial.correlation, partial.p, partial.note],
+    )
+    plain = link({"planted": matrix(similarity)}, matrix(10 - 2 * similarity)).tests
+    assert not any(column.startswith("partial") for column in plain)  # without paradigms
     flat = link({"flat": matrix(np.ones((5, 5)))}, matrix(similarity)).tests
     assert flat[["correlation", "p"]].isna().all().all()
     assert (

@@ -197,6 +197,7 @@ def test_without_pairs_the_statements_are_judged() -> None:
         np.mean(np.array(means)[fine]) - np.mean(np.array(means)[~fine]), abs=1e-5
     )
     assert "accuracy" not in found.table
+    assert found.settings["model"] == "GPT2LMHeadModel"  # which came from no folder
 
 
 def test_a_saved_result_opens_again_with_a_baked_model(tmp_path: Path) -> None:
@@ -215,6 +216,7 @@ def test_a_saved_result_opens_again_with_a_baked_model(tmp_path: Path) -> None:
     again = hw.steer(str(tmp_path / "model"), [statements(), pairs()], **options)
     loaded = hw.load(tmp_path / "out")
     for other in (again, loaded):
+        assert other.settings["model"] == str(tmp_path / "model")
         assert other.strength == first.strength > 0
         assert torch.equal(other.vectors[PLANTED], first.vectors[PLANTED])
         np.testing.assert_allclose(other.table["effect"], first.table["effect"])
@@ -231,6 +233,8 @@ def test_what_cannot_be_steered_is_refused() -> None:
         hw.steer(planted(), pairs(), tokenizer=tokenizer())
     with pytest.raises(HeadwiseError, match=r"target is 'fin' \(did you mean 'fine'\?\)"):
         hw.steer(planted(), statements(), tokenizer=tokenizer(), target="fin")
+    with pytest.raises(HeadwiseError, match=r"strengths\.1: given 0(\.0)? .* greater than 0"):
+        hw.steer(planted(), statements(), tokenizer=tokenizer(), strengths=(1e-6, 0))
     with pytest.raises(HeadwiseError, match="top is 99; the model has 8 heads"):
         hw.steer(planted(), statements(), tokenizer=tokenizer(), top=99, quiet=True)
 
