@@ -16,7 +16,7 @@ def common_columns(table: pd.DataFrame, level: str | list[str] = "method") -> li
 
 def common_average(table: pd.DataFrame, level: str | list[str] = "method") -> pd.Series:
     """Each row's mean over the columns that every group has: a method without a hard task would else look
-        better than the others.
+    better than the others.
 
     NaN in a row that lacks one of these columns, and everywhere if the groups have no column in common.
     """

@@ -95,7 +95,7 @@ def sign_flip_p(
 
 def crossed_t(grid: ArrayLike, level: float = 0.95) -> tuple[Array, Array, Array]:
     """The mean of a grid of units crossed with samples, both drawn at random: its t interval, and p of "the
-        mean is 0".
+    mean is 0".
 
     The samples (few-shot examples, say) are the same for every unit, so what they have in common does not
     average out over units: a t over units alone would miss it. The variance of the mean is (MS_units +

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 def release(much: bool = True) -> None:
     """Gives back what Arrow and the C library keep of freed memory: after a large table they hold several
-        times the table's size.
+    times the table's size.
 
     Args:
         much: False where there is too little to be worth the time; then nothing is done.

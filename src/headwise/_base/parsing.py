@@ -20,7 +20,7 @@ LONGEST = 18  # digits of a whole number
 @contextmanager
 def reading(path: str | Path, what: str) -> Iterator[None]:
     """Around a library that reads a file: whatever it raises over what the file holds is one line that names
-        the file.
+    the file.
 
     Libraries that read tables, arrays, weights and compressed text each have errors of their own, and a
     hostile file finds more.

@@ -66,7 +66,7 @@ def model_place(name: str | Path) -> str:
 
 def in_gguf(source: str) -> tuple[str, dict[str, str]]:
     """The folder or hub id that `from_pretrained` takes, and its options: the name of the file, where the
-        model is a GGUF file.
+    model is a GGUF file.
 
     Raises:
         MissingExtra: it is one, and the package that reads them is not installed (extra `gguf`).
@@ -81,7 +81,7 @@ def in_gguf(source: str) -> tuple[str, dict[str, str]]:
 
 def model_folder(name: str | Path) -> Path:
     """Where the files of a model lie on this machine: its folder, or its GGUF file; a hub model is downloaded
-        if it must be.
+    if it must be.
 
     Raises:
         HeadwiseError: there is no such folder, and no such model on the hub or in its cache.

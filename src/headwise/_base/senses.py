@@ -19,7 +19,7 @@ MEANING = (
 
 def importance(scores: "xr.DataArray", by: str = "magnitude") -> NDArray[np.float64]:
     """What heads are ranked by, in the shape of their scores: sizes of signed scores (`attrs["sense"]`),
-        other scores as they are.
+    other scores as they are.
 
     Args:
         scores: of any dims.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 class Switch:
     """A setting that is switched while any block is open, in whatever thread: the last one to end switches it
-        back.
+    back.
 
     Args:
         turn: switches, and returns what switches back.

@@ -79,7 +79,7 @@ def _check_model(model: str | list[str] | None) -> str | list[str] | None:
 
 class Verb(TyperCommand):
     """A command whose list options take several values in a row: `--shots 4 16 32` as well as `--shots 4
-        --shots 16`.
+    --shots 16`.
 
     A paragraph of its help that starts with `headwise` is an example, and keeps its lines. Give it to a verb
     with `app.command("name", cls=Verb)`.

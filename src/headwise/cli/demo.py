@@ -38,7 +38,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Two findings and a report in about two minutes on two cores: the heads a language model copies with,
-        and the heads each task needs.
+    and the heads each task needs.
 
     headwise demo --out runs/demo
     """

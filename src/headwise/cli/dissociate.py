@@ -18,7 +18,7 @@ def dissociate(
     as_json: Json = False,
 ) -> None:
     """Silences each task's most important heads and measures what every task loses: dissociation score D,
-        verdicts, tests.
+    verdicts, tests.
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """

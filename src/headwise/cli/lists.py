@@ -6,10 +6,10 @@ from typing import Any
 
 def spread_lists(params: Sequence[Any], args: Sequence[str], commands: Collection[str] = ()) -> list[str]:
     """Arguments in which every value of a list option has the option before it: `--shots 4 16` is `--shots 4
-        --shots 16`.
+    --shots 16`.
 
     A last word that the command needs for itself is no value of a list: in `--set epochs=2 recipe.toml` the
-        recipe is the recipe.
+    recipe is the recipe.
 
     Args:
         params: the options of the command.

@@ -15,7 +15,7 @@ def steer(
     as_json: Json = False,
 ) -> None:
     """Finds the heads that tell statements apart and steers them: a table of strength against effect, and a
-        steered model.
+    steered model.
 
     headwise steer --model gpt2 --tasks-file truth.toml --tasks statements pairs --target true --out
     runs/truth

@@ -30,7 +30,8 @@ def matrix(
 def lesion_matrix(
     table: pd.DataFrame, what: str, missing: str, limits: tuple[float | None, float | None] = (None, None)
 ) -> "Figure":
-    """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed, and cells without a value say why: `missing`."""
+    """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed, and cells without a
+    value say why: `missing`."""
     from matplotlib.patches import Rectangle
 
     figure = matrix(table, what, limits=limits)
@@ -56,35 +57,36 @@ def overlap(table: pd.DataFrame) -> "Figure":
 
 
 def pair_scores(table: pd.DataFrame, level: float = 0.95) -> "Figure":
-    """D of every pair with its interval, D_A and D_B beside it, and the threshold of a distinct dissociation (Fig. 2 for one model).
+    """D of every pair with its interval, D_A and D_B beside it, and the threshold of a distinct dissociation
+    (Fig. 2 for one model).
 
     Pairs stand one below the other, the first at the top, so that their names never meet.
     """
     figure, axes = panels(size=(5.2, 0.9 + 0.34 * len(table)))
     ax: Axes = axes[0, 0]
-    place = np.arange(len(table))
+    positions = np.arange(len(table))
     middle = table["D"].to_numpy(dtype=float)
     reach = np.abs(np.stack([middle - table["D_low"], table["D_high"] - middle]).astype(float))
-    bars = ax.barh(place, middle, 0.6, color=COLOURS[5], label="D")
+    bars = ax.barh(positions, middle, 0.6, color=COLOURS[5], label="D")
     for bar, (_, row) in zip(bars, table.iterrows(), strict=True):
         span = between(row.D_low, row.D_high, 2, level)
         say(bar, f"{row.A} – {row.B}: D {row.D:.2f} %{span}, D_A {row.D_A:.2f}, D_B {row.D_B:.2f}")
-    known = np.isfinite(reach).all(axis=0)
-    if known.any():
+    bounded = np.isfinite(reach).all(axis=0)
+    if bounded.any():
         ax.errorbar(
-            middle[known],
-            place[known],
-            xerr=reach[:, known],
+            middle[bounded],
+            positions[bounded],
+            xerr=reach[:, bounded],
             fmt="none",
             ecolor=COLOURS[7],
             capsize=3,
             linewidth=1,
         )
-    ax.plot(table["D_A"], place - 0.15, "o", color=COLOURS[0], label="D_A", markersize=4)
-    ax.plot(table["D_B"], place + 0.15, "s", color=COLOURS[3], label="D_B", markersize=4)
+    ax.plot(table["D_A"], positions - 0.15, "o", color=COLOURS[0], label="D_A", markersize=4)
+    ax.plot(table["D_B"], positions + 0.15, "s", color=COLOURS[3], label="D_B", markersize=4)
     ax.axvline(0, color=COLOURS[7], linewidth=0.8)
     ax.axvline(THRESHOLD, color=COLOURS[7], linewidth=0.8, linestyle=":")
-    ax.set_yticks(place, [f"{a} – {b}" for a, b in zip(table["A"], table["B"], strict=True)])
+    ax.set_yticks(positions, [f"{a} – {b}" for a, b in zip(table["A"], table["B"], strict=True)])
     ax.invert_yaxis()
     ax.set_xlabel("dissociation (%)")
     return legend_above(figure, 3)
@@ -134,11 +136,11 @@ def nulls(tests: Mapping[str, tuple[float, NDArray[np.float64], float]]) -> "Fig
     for ax in axes.flat[len(tests) :]:
         ax.set_visible(False)
     for ax, (name, (observed, null, p)) in zip(axes.flat, tests.items(), strict=False):
-        said = "no p" if np.isnan(p) else f"p = {p:.3g}"
+        verdict = "no p" if np.isnan(p) else f"p = {p:.3g}"
         if len(null):
             ax.hist(100 * null, bins=20, color=COLOURS[5])
             ax.axvline(100 * observed, color=COLOURS[3])
-        ax.set_title(f"{name}\n{said}", fontsize=8)
+        ax.set_title(f"{name}\n{verdict}", fontsize=8)
         ax.set_xlabel("D of re-splits (%)")
         ax.set_yticks([])
     return figure
@@ -149,16 +151,18 @@ def methods(table: pd.DataFrame) -> "Figure":
     wide = table.pivot_table(index="model", columns="method", values="D", sort=False)
     figure = grouped_bars(wide, "dissociation (%)", slanted=False)
     ax: Axes = figure.axes[0]
-    models, ways = ([str(name) for name in names] for names in (wide.index, wide.columns))
-    for (model, way), some in table.groupby(["model", "method"], sort=False):
-        x = models.index(str(model)) + (ways.index(str(way)) - (len(ways) - 1) / 2) * 0.8 / len(ways)
-        ax.plot(np.full(len(some), x), some["D"], ".", color=COLOURS[7], markersize=4)
+    models, methods_shown = list(map(str, wide.index)), list(map(str, wide.columns))
+    for (model, method), seeds in table.groupby(["model", "method"], sort=False):
+        offset = methods_shown.index(str(method)) - (len(methods_shown) - 1) / 2
+        x = models.index(str(model)) + offset * 0.8 / len(methods_shown)
+        ax.plot(np.full(len(seeds), x), seeds["D"], ".", color=COLOURS[7], markersize=4)
     ax.axhline(0, color=COLOURS[7], linewidth=0.8)
     return legend_above(figure)
 
 
 def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
-    """Average performance of important-head training over one of its settings, plain training as a line (Figs. 9 and 10).
+    """Average performance of important-head training over one of its settings, plain training as a line
+    (Figs. 9 and 10).
 
     Args:
         table: one row per model, method, alpha and delta: `average` and `sd` in percent.
@@ -166,8 +170,8 @@ def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
     """
     figure, axes = panels(size=(4.2, 3.0))
     ax: Axes = axes[0, 0]
-    for number, (model, some) in enumerate(table.groupby("model", sort=False)):
-        learnt = some[some["method"] == "iat"].sort_values(setting)
+    for number, (model, runs) in enumerate(table.groupby("model", sort=False)):
+        learnt = runs[runs["method"] == "iat"].sort_values(setting)
         ax.errorbar(
             100 * learnt[setting],
             learnt["average"],
@@ -177,7 +181,7 @@ def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
             capsize=3,
             label=str(model),
         )
-        for plain in some.loc[some["method"] == "multi-task", "average"]:
+        for plain in runs.loc[runs["method"] == "multi-task", "average"]:
             ax.axhline(plain, color=COLOURS[number % 7], linestyle=":", linewidth=1)
     ax.set_xlabel(
         {"alpha": "α: heads each task updates (%)", "delta": "δ: last part of training (%)"}[setting]

@@ -1,4 +1,5 @@
-"""Figures of probing: heat maps of many tasks on one page, the syntactic–semantic scatter, the sweep over n, and shifts."""
+"""Figures of probing: heat maps of many tasks on one page, the syntactic–semantic scatter, the sweep over n,
+and shifts."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import fill
@@ -38,7 +39,8 @@ def heatmaps(
     effects: Mapping[str, Any] | None = None,
     effect: str = "",
 ) -> "Figure":
-    """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7); colours are each task's own unless `shared`.
+    """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7); colours are each task's own
+    unless `shared`.
 
     Args:
         values: (task, layer, head).
@@ -47,8 +49,10 @@ def heatmaps(
         limits: that range; default: from the values.
         signed: colours centred on zero.
         chosen: by task, the (layer, head) pairs that get a frame.
-        legend: what the values are; given, each task's colours run from its lowest to its highest head and all maps share one legend.
-        effects: by task, what lesions leave of it (`Effect`), drawn below its map; left out where there are more tasks than one row holds.
+        legend: what the values are; given, each task's colours run from its lowest to its highest head and
+            all maps share one legend.
+        effects: by task, what lesions leave of it (`Effect`), drawn below its map; left out where there are
+            more tasks than one row holds.
         effect: what those are percent of.
     """
     tasks = [str(name) for name in values["task"].values]
@@ -81,33 +85,30 @@ def heatmaps(
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     if below:
-        ends = [
-            end
-            for task in tasks
-            for one in below.get(task, ())
-            for end in (one.value, one.high)
-            if np.isfinite(end)
-        ]
-        for ax, task in zip(
-            axes[1], tasks, strict=True
-        ):  # one axis for all tasks: bars of one length mean one value
-            lesion_bars(ax, below.get(task, ()), effect, max([100.0, *ends]), named=ax is axes[1][0])
+        ends = [100.0]  # one axis for all tasks: bars of one length mean one value
+        for task in tasks:
+            for lesion in below.get(task, ()):
+                ends += [lesion.value, lesion.high]
+        longest = float(np.nanmax(ends))
+        for ax, task in zip(axes[1], tasks, strict=True):
+            lesion_bars(ax, below.get(task, ()), effect, longest, named=ax is axes[1][0])
     return figure
 
 
-def lesion_bars(ax: "Axes", effects: Sequence[Any], what: str, most: float, *, named: bool = True) -> None:
-    """What each lesion leaves of a task, in percent, with its interval; the first at the top, the axis up to `most`."""
-    place = range(len(effects))
-    ax.barh(place, [one.value for one in effects], 0.6, color=[COLOURS[number % 7] for number in place])
-    for y, one in enumerate(effects):
-        if np.isfinite(one.low) and np.isfinite(one.high):
-            ax.plot([one.low, one.high], [y, y], color=COLOURS[7], linewidth=1.2)
-        if not np.isfinite(one.value):
+def lesion_bars(ax: "Axes", effects: Sequence[Any], unit: str, most: float, *, named: bool = True) -> None:
+    """What each lesion leaves of a task, in percent, with its interval; the first at the top, the axis up to
+    `most`."""
+    rows = range(len(effects))
+    ax.barh(rows, [effect.value for effect in effects], 0.6, color=[COLOURS[row % 7] for row in rows])
+    for y, effect in enumerate(effects):
+        if np.isfinite(effect.low) and np.isfinite(effect.high):
+            ax.plot([effect.low, effect.high], [y, y], color=COLOURS[7], linewidth=1.2)
+        if not np.isfinite(effect.value):
             ax.text(0, y, " undefined", va="center", fontsize=7)
-    ax.set_yticks(place, [fill(one.lesion, 18) if named else "" for one in effects])
+    ax.set_yticks(rows, [fill(effect.lesion, 18) * named for effect in effects])
     ax.set_xlim(0, most)
     ax.set_ylim(max(len(effects), 3) - 0.4, -0.6)
-    ax.set_xlabel(f"{what} (%)" if what else "%")
+    ax.set_xlabel(f"{unit} (%)" if unit else "%")
 
 
 def within_layers(values: Any) -> Any:
@@ -128,7 +129,7 @@ def before_and_after(before: xr.DataArray, after: dict[str, xr.DataArray], *, so
     columns = {"before": before, **after}
     figure, axes = panels(len(tasks), len(columns), size=(2.9, 2.4))
     for row, task in enumerate(tasks):
-        arrays = [part.sel(task=task).values for part in columns.values()]
+        arrays = [scores.sel(task=task).values for scores in columns.values()]
         if sort:
             arrays = [within_layers(array) for array in arrays]
         limits = (float(min(map(np.nanmin, arrays))), float(max(map(np.nanmax, arrays))))
@@ -176,7 +177,8 @@ def embeddings(rows: pd.DataFrame) -> "Figure":
 
 
 def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
-    """Test score of the top-n embedding against n with its interval, one panel per task, the best layer as a dashed line.
+    """Test score of the top-n embedding against n with its interval, one panel per task, the best layer as a
+    dashed line.
 
     Args:
         rows: columns task, n, test; low and high, NaN where there is no interval (older results lack them).
@@ -187,11 +189,11 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
     figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.6, 2.3))
     flat = list(axes.flat)
     for ax, task in zip(flat, tasks, strict=False):
-        part = rows[rows["task"] == task].sort_values("n")
-        bars = np.stack([part["test"] - part["low"], part["high"] - part["test"]]) if "low" in part else None
-        ax.errorbar(
-            part["n"], part["test"], yerr=bars, color=COLOURS[0], marker="o", markersize=3, linewidth=1
-        )
+        curve = rows[rows["task"] == task].sort_values("n")
+        line: dict[str, Any] = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linewidth": 1}
+        if "low" in curve:
+            line["yerr"] = np.stack([curve["test"] - curve["low"], curve["high"] - curve["test"]])
+        ax.errorbar(curve["n"], curve["test"], **line)
         layer = embeddings[(embeddings["task"] == task) & (embeddings["embedding"] == "best layer")]
         if len(layer):
             ax.axhline(
@@ -202,7 +204,7 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
                 label="best layer",
             )
             ax.legend(frameon=False, fontsize=7)
-        over_powers(ax, part["n"])
+        over_powers(ax, curve["n"])
         ax.set_title(task)
         ax.set_xlabel("heads n")
         ax.set_ylabel("test score")

@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 
 
 def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str], tail: str = "") -> "Figure":
-    """One panel per metric: each task pair's similarity and average dissociation, the least-squares line, r and its Mantel p.
+    """One panel per metric: each task pair's similarity and average dissociation, the least-squares line, r
+    and its Mantel p.
 
     More than three panels stand in two rows.
 
     Args:
-        pairs: columns task, other, dissociation (a share), one column per metric, and optionally same_paradigm (filled and open marks).
+        pairs: columns task, other, dissociation (a share), one column per metric, and optionally
+            same_paradigm (filled and open marks).
         tests: columns similarity, kind, correlation, p.
         metrics: the columns to draw.
         tail: whether p is one-sided or two-sided, where that is known.
     """
     rows = 1 if len(metrics) <= 3 else 2
     figure, axes = panels(rows, -(-len(metrics) // rows), size=(3.6, 3.2))
-    same = pairs["same_paradigm"].to_numpy(bool) if "same_paradigm" in pairs else np.ones(len(pairs), bool)
+    same = pairs.get("same_paradigm", pd.Series(True, pairs.index)).to_numpy(bool)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
     for ax, metric in zip(axes.flat, metrics, strict=False):
@@ -47,11 +49,9 @@ def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str], t
             ends = np.array([x.min(), x.max()])
             ax.plot(ends, slope * ends + intercept, color="0.7", linewidth=1)
         row = tests[(tests["similarity"] == metric) & (tests["kind"] == "pearson")].iloc[0]
-        tested = (
-            "too few tasks for a p"
-            if np.isnan(row["p"])
-            else f"{f'{tail} ' if tail else ''}Mantel p = {row['p']:.3f}"
-        )
+        tested = f"{tail} Mantel p = {row['p']:.3f}".strip()
+        if np.isnan(row["p"]):
+            tested = "too few tasks for a p"
         ax.set_title(f"{metric}: r = {row['correlation']:.2f}, {tested}", fontsize=9)
         ax.set_xlabel("task similarity")
         ax.set_ylabel("average dissociation D (%)")
@@ -61,55 +61,48 @@ def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str], t
         figure.legend(*marks, loc="outside upper center", frameon=False, ncols=2, fontsize=8)
     figure.draw_without_rendering()  # where the axes end up
     for ax, metric in zip(axes.flat, metrics, strict=False):
-        names = [f"{task}–{other}" for task, other in zip(pairs["task"], pairs["other"], strict=True)]
-        _label(
-            ax,
-            pairs[metric].to_numpy(float),
-            100 * pairs["dissociation"].to_numpy(float),
-            names,
-            figure.dpi / 72,
-        )
+        names = pairs["task"] + "–" + pairs["other"]
+        x, y = pairs[metric].to_numpy(float), 100 * pairs["dissociation"].to_numpy(float)
+        _label(ax, x, y, list(names), figure.dpi / 72)
     return figure
 
 
 def _label(ax: "Axes", x: Any, y: Any, names: list[str], unit: float) -> None:
-    """A name beside every point, where it covers least: neither a point nor another name, and within the axes.
+    """A name beside every point, where it covers least: neither a point nor another name, and within the
+    axes.
 
     `unit` is how many pixels a point of length has.
     """
     points = ax.transData.transform(np.column_stack([x, y]))  # in pixels, as all below
-    taken = [np.array([*point - 4 * unit, *point + 4 * unit]) for point in points]  # left, bottom, right, top
+    boxes = [np.array([*point - 4 * unit, *point + 4 * unit]) for point in points]  # left, bottom, right, top
     frame = ax.get_window_extent()
-    for point, place, name in zip(points, zip(x, y, strict=True), names, strict=True):
+    for point, position, name in zip(points, zip(x, y, strict=True), names, strict=True):
         note = ax.annotate(
-            name, place, xytext=(0, 0), textcoords="offset points", ha="center", va="center", fontsize=7
+            name, position, xytext=(0, 0), textcoords="offset points", ha="center", va="center", fontsize=7
         )
         size = note.get_window_extent()
         half = np.array([size.width, size.height]) / 2 + unit
         best = None
         for far in (5, 9, 14, 20, 27):
             for angle in np.radians([0, 180, 90, 270, 45, 315, 135, 225]):
-                way = np.array([np.cos(angle), np.sin(angle)]).round(6)
-                middle = point + way * (far * unit + half)
+                direction = np.array([np.cos(angle), np.sin(angle)]).round(6)
+                middle = point + direction * (far * unit + half)
                 box = np.array([*middle - half, *middle + half])
-                over = np.array(
-                    [
-                        [min(box[2], t[2]) - max(box[0], t[0]), min(box[3], t[3]) - max(box[1], t[1])]
-                        for t in taken
-                    ]
-                )
+                covered = np.stack(boxes)
+                over = np.minimum(box[2:], covered[:, 2:]) - np.maximum(box[:2], covered[:, :2])
                 outside = max(frame.x0 - box[0], box[2] - frame.x1, frame.y0 - box[1], box[3] - frame.y1, 0)
                 cost = over.clip(0).prod(axis=1).sum() + 100 * outside + far / 100
                 if best is None or cost < best[0]:
                     best = (cost, box, middle - point)
         assert best is not None
-        taken.append(best[1])
+        boxes.append(best[1])
         note.set_position(tuple(best[2] / unit))
         note.set_color("0.35")
 
 
 def similarity_matrices(matrices: Mapping[str, Any]) -> "Figure":
-    """The task × task matrices side by side, values written in; colours run from each matrix' least to its greatest pair."""
+    """The task × task matrices side by side, values written in; colours run from each matrix' least to its
+    greatest pair."""
     figure, axes = panels(1, len(matrices), size=(3.4, 3.1))
     for ax, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
         values = np.asarray(matrix, dtype=float)

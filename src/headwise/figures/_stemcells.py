@@ -1,4 +1,5 @@
-"""The stem-cell study as figures: heads that tasks claim, overlap of tasks, best layer per label, change per label."""
+"""The stem-cell study as figures: heads that tasks claim, overlap of tasks, best layer per label, change per
+label."""
 
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,8 @@ def stem_cell_map(claims: xr.DataArray, stem: xr.DataArray) -> "Figure":
 
 
 def task_overlap(agreement: pd.DataFrame, value: str = "overlap") -> "Figure":
-    """Agreement between tasks, with each task's agreement with itself in another run on the diagonal: the ceiling of its row.
+    """Agreement between tasks, with each task's agreement with itself in another run on the diagonal: the
+    ceiling of its row.
 
     Args:
         agreement: columns first, second, and `value` ("overlap", "pearson", "spearman").
@@ -68,10 +70,10 @@ def best_layers(labels: pd.DataFrame, layers: int, most: int = 20) -> "Figure":
     height = 0.6 + 0.17 * rows
     figure, axes = panels(1, len(tasks), size=(2.4, max(2.2, height)))
     for ax, (task, table), colour in zip(axes[0], shown.items(), COLOURS * 2, strict=False):
-        place = np.arange(len(table))[::-1]
+        positions = np.arange(len(table))[::-1]
         score = table["recall"].to_numpy(float)
-        ax.scatter(table["layer"], place, s=10 + 80 * score, color=colour)
-        for x, y, value in zip(table["layer"], place, score, strict=True):
+        ax.scatter(table["layer"], positions, s=10 + 80 * score, color=colour)
+        for x, y, value in zip(table["layer"], positions, score, strict=True):
             ax.annotate(
                 f"{100 * value:.0f}",
                 (float(x), float(y)),
@@ -80,7 +82,7 @@ def best_layers(labels: pd.DataFrame, layers: int, most: int = 20) -> "Figure":
                 fontsize=6,
                 color="0.5",
             )
-        ax.set_yticks(place, table["label"], fontsize=7)
+        ax.set_yticks(positions, table["label"], fontsize=7)
         ax.set_xlim(-0.5, layers - 0.1)
         ax.set_ylim(len(table) - rows - 0.7, len(table) - 0.3)  # rows are equally high in all panels
         ax.set_xlabel("layer")
@@ -108,11 +110,11 @@ def label_changes(
     height = 0.6 + 0.17 * rows
     figure, axes = panels(1, len(tasks), size=(2.4, max(2.2, height)))
     for ax, (task, table) in zip(axes[0], shown.items(), strict=True):
-        place = np.arange(len(table))[::-1]
+        positions = np.arange(len(table))[::-1]
         change = table["change"].to_numpy(float)
-        ax.barh(place, change, color=np.where(change < 0, COLOURS[3], COLOURS[0]).tolist(), height=0.7)
+        ax.barh(positions, change, color=np.where(change < 0, COLOURS[3], COLOURS[0]).tolist(), height=0.7)
         ax.axvline(0, color="0.5", linewidth=0.8)
-        ax.set_yticks(place, table["label"], fontsize=7)
+        ax.set_yticks(positions, table["label"], fontsize=7)
         ax.set_ylim(len(table) - rows - 0.7, len(table) - 0.3)  # rows are equally high in all panels
         ax.set_xlabel("points")
         ax.set_title(f"{task}: {names[1]} − {names[0]}")
@@ -164,15 +166,20 @@ def effects(table: pd.DataFrame) -> "Figure":
     """
     figure, axes = panels(1, 1, size=(5.5, 0.8 + 0.3 * len(table)))
     ax = axes[0, 0]
-    place = np.arange(len(table))[::-1]
+    positions = np.arange(len(table))[::-1]
     mean = 100 * table["mean"].to_numpy(float)
     reach = np.stack([mean - 100 * table["low"].to_numpy(float), 100 * table["high"].to_numpy(float) - mean])
     ax.errorbar(
-        mean, place, xerr=np.where(np.isfinite(reach), reach, np.nan), fmt="o", color=COLOURS[0], capsize=3
+        mean,
+        positions,
+        xerr=np.where(np.isfinite(reach), reach, np.nan),
+        fmt="o",
+        color=COLOURS[0],
+        capsize=3,
     )
     ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set_yticks(
-        place,
+        positions,
         [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)],
         fontsize=7,
     )

@@ -1,4 +1,5 @@
-"""What every figure shares: colour-blind-safe colours, maps of heads and of tables, and the figure as a file or as part of a page."""
+"""What every figure shares: colour-blind-safe colours, maps of heads and of tables, and the figure as a file
+or as part of a page."""
 
 import io
 import re
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
 SEQUENTIAL = "cividis"  # for magnitudes
 DIVERGING = "RdBu_r"  # for signed values, centred on zero
-DARK = "#111111"  # text on a light cell, which stays dark where the page is dark: pure black becomes the page's own colour
+# text on a light cell, which stays dark where the page is dark: pure black becomes the page's own colour
+DARK = "#111111"
 
 _SAID = "said:"  # marks an identifier that is a sentence
 _RC: Any = {
@@ -78,7 +80,8 @@ def named_cells(
     digits: int = 1,
     limits: Sequence[float | None] = (None, None),
 ) -> Any:
-    """A table as coloured cells, first row at the top, each value written in, dark on light and light on dark."""
+    """A table as coloured cells, first row at the top, each value written in, dark on light and light on
+    dark."""
     array = np.asarray(values, dtype=float)
     image = cells(axes, array, limits=limits)
     axes.invert_yaxis()
@@ -97,15 +100,14 @@ def grouped_bars(table: pd.DataFrame, what: str, *, slanted: bool = True) -> "Fi
     The k-th bar of K stands at row + (k − (K − 1) / 2) · 0.8 / K.
     """
     figure, axes = panels(size=(max(3.4, 1.5 + 0.75 * len(table)), 3.0))
-    place, width = np.arange(len(table)), 0.8 / table.shape[1]
+    positions, width = np.arange(len(table)), 0.8 / table.shape[1]
     for number, name in enumerate(table.columns):
-        x = place + (number - (table.shape[1] - 1) / 2) * width
+        x = positions + (number - (table.shape[1] - 1) / 2) * width
         bars = axes[0, 0].bar(x, table[name], width, color=COLOURS[number % 8], label=str(name))
         for bar, (row, value) in zip(bars, table[name].items(), strict=True):
             say(bar, f"{row}, {name}: {value:.4g}")
-    axes[0, 0].set_xticks(
-        place, [str(row) for row in table.index], **({"rotation": 30, "ha": "right"} if slanted else {})
-    )
+    slant = {"rotation": 30, "ha": "right"} if slanted else {}
+    axes[0, 0].set_xticks(positions, [str(row) for row in table.index], **slant)
     axes[0, 0].set_ylabel(what)
     return figure
 
@@ -159,15 +161,17 @@ def heads_heatmap(
     array = np.asarray(values, dtype=float)  # (layers, heads)
     if limits is None:
         finite = array[np.isfinite(array)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-        limits = (-max(abs(low), abs(high)), max(abs(low), abs(high))) if signed else (low, high)
+        if not finite.size:
+            finite = np.array([0.0, 1.0])
+        limits = (float(finite.min()), float(finite.max()))
+        if signed:
+            bound = max(map(abs, limits))
+            limits = (-bound, bound)
     image = cells(axes, array, limits=limits, colours=DIVERGING if signed else SEQUENTIAL)
     axes.set_title(title)
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
-    step_x, step_y = (
-        max(1, -(-n // 8)) for n in (array.shape[1], array.shape[0])
-    )  # more numbers would run together
+    step_y, step_x = (max(1, -(-size // 8)) for size in array.shape)  # more numbers would run together
     axes.set_xticks(range(0, array.shape[1], step_x))
     axes.set_yticks(range(0, array.shape[0], step_y))
     if layer_labels is not None:
@@ -186,17 +190,19 @@ def heads_heatmap(
 
 
 def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 200) -> list[Path]:
-    """Saves a figure; without a suffix both as PDF (for papers) and PNG (for screens, `dpi` pixels an inch). Gives the files written."""
+    """Saves a figure; without a suffix both as PDF (for papers) and PNG (for screens, `dpi` pixels an inch).
+    Gives the files written."""
     path = Path(path)
-    files = [path] if path.suffix else [path.with_suffix(".pdf"), path.with_suffix(".png")]
+    files = [path]
+    if not path.suffix:
+        files = [path.with_suffix(".pdf"), path.with_suffix(".png")]
     make_folder(path.parent)
     for file in files:
         drawn = io.BytesIO()
-        kind = file.suffix[1:]
-        # no creation date in the PDF: the same figure gives the same bytes
-        write_figure(
-            figure, drawn, dpi=dpi, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None
-        )
+        options: dict[str, Any] = {"dpi": dpi, "format": file.suffix[1:]}
+        if file.suffix == ".pdf":  # no creation date: the same figure gives the same bytes
+            options["metadata"] = {"CreationDate": None}
+        write_figure(figure, drawn, **options)
         write_bytes(file, drawn.getvalue())
     return files
 
@@ -207,7 +213,8 @@ def say(artist: Any, text: str) -> None:
 
 
 def svg(figure: "Figure", name: str) -> str:
-    """The figure as an SVG element for a page: text stays text, black is the page's own colour, the background is the page's.
+    """The figure as an SVG element for a page: text stays text, black is the page's own colour, the
+    background is the page's.
 
     Args:
         figure: what to draw.
@@ -226,17 +233,18 @@ def svg(figure: "Figure", name: str) -> str:
     root = ElementTree.fromstring(file.getvalue())
     for element in list(root.iter()):
         element.tag = element.tag.partition("}")[2]  # within HTML, svg needs no name space
-        element.text, element.tail = (
-            text if text and text.strip() else None for text in (element.text, element.tail)
-        )
-        said = element.get("id", "").partition(_SAID)[2]
+        if not (element.text or "").strip():
+            element.text = None
+        if not (element.tail or "").strip():
+            element.tail = None
+        sentence = element.get("id", "").partition(_SAID)[2]
         for key, value in list(element.attrib.items()):
             del element.attrib[key]
-            if key == "id" and (element.tag == "g" or said):  # nothing refers to groups
+            if key == "id" and (element.tag == "g" or sentence):  # nothing refers to groups
                 continue
             element.set(*_attribute(key.rpartition("}")[2], value, name))
-        if said:
-            ElementTree.SubElement(element, "title").text = said
+        if sentence:
+            ElementTree.SubElement(element, "title").text = sentence
         for style in element.findall("{*}style"):  # would hold for the whole page
             element.remove(style)
     root.set(
@@ -246,8 +254,10 @@ def svg(figure: "Figure", name: str) -> str:
 
 
 def _attribute(key: str, value: str, name: str) -> tuple[str, str]:
-    if key == "id" or (key == "href" and value.startswith("#")):
-        return key, f"#{name}-{value[1:]}" if key == "href" else f"{name}-{value}"
+    if key == "id":
+        return key, f"{name}-{value}"
+    if key == "href" and value.startswith("#"):
+        return key, f"#{name}-{value[1:]}"
     if key in ("d", "points", "x", "y", "transform"):
         return key, re.sub(r"(\.\d\d)\d+", r"\1", " ".join(value.split()))
     value = re.sub(r"url\(#(.*?)\)", rf"url(#{name}-\1)", value)

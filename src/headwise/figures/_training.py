@@ -20,9 +20,11 @@ def scores(table: pd.DataFrame) -> "Figure":
     names, methods = (list(dict.fromkeys(table[column])) for column in ("task", "method"))
     figure, axes = panels(size=(max(3.4, 1.5 + 0.7 * len(names)), 3.0))
     for number, method in enumerate(methods):
-        part = table[table["method"] == method]
-        place = [names.index(task) + 0.12 * (number - (len(methods) - 1) / 2) for task in part["task"]]
-        axes[0, 0].plot(place, 100 * part["score"], "o", color=COLOURS[number % 8], alpha=0.8, label=method)
+        rows = table[table["method"] == method]
+        positions = [names.index(task) + 0.12 * (number - (len(methods) - 1) / 2) for task in rows["task"]]
+        axes[0, 0].plot(
+            positions, 100 * rows["score"], "o", color=COLOURS[number % 8], alpha=0.8, label=method
+        )
     axes[0, 0].set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes[0, 0].set_xlim(-0.5, len(names) - 0.5)
     axes[0, 0].set_ylabel("score (%)")
@@ -37,12 +39,12 @@ def losses(history: pd.DataFrame) -> "Figure":
     """
     figure, axes = panels(size=(5.5, 3.2))
     first = history[history["seed"] == history["seed"].min()]
-    for number, ((method, task), part) in enumerate(first.groupby(["method", "task"], sort=False)):
-        smooth = part["loss"].rolling(max(1, len(part) // 50), min_periods=1).mean()
-        keep = np.linspace(0, len(part) - 1, min(len(part), 200)).astype(int)
+    for number, ((method, task), rows) in enumerate(first.groupby(["method", "task"], sort=False)):
+        smooth = rows["loss"].rolling(max(1, len(rows) // 50), min_periods=1).mean()
+        keep = np.linspace(0, len(rows) - 1, min(len(rows), 200)).astype(int)
         line = {"color": COLOURS[number % 8], "linestyle": ("-", "--", ":")[number // 8 % 3], "linewidth": 1}
         axes[0, 0].plot(
-            part["step"].to_numpy()[keep], smooth.to_numpy()[keep], label=f"{task}, {method}", **line
+            rows["step"].to_numpy()[keep], smooth.to_numpy()[keep], label=f"{task}, {method}", **line
         )
     axes[0, 0].set_ylim(bottom=min(0.0, axes[0, 0].get_ylim()[0]))
     axes[0, 0].set_xlabel("step")
@@ -58,9 +60,9 @@ def transfer(table: pd.DataFrame) -> "Figure":
         table: columns task, method, shots, mean, sd.
     """
     figure, axes = panels(size=(5.5, 3.2))
-    for number, ((task, method), part) in enumerate(table.groupby(["task", "method"], sort=False)):
+    for number, ((task, method), rows) in enumerate(table.groupby(["task", "method"], sort=False)):
         line = {"color": COLOURS[number % 8], "capsize": 3, "label": f"{task}, {method}"}
-        axes[0, 0].errorbar(part["shots"], part["mean"], part["sd"], fmt="o-", markersize=3, **line)
+        axes[0, 0].errorbar(rows["shots"], rows["mean"], rows["sd"], fmt="o-", markersize=3, **line)
     over_powers(axes[0, 0], table["shots"])
     axes[0, 0].set_xlabel("training examples")
     axes[0, 0].set_ylabel("score (%)")
