@@ -110,7 +110,7 @@ def test_a_request_that_drips_in_is_told_when_its_time_is_over(
 ) -> None:
     """It never stands still for long enough to be called stalled, and would hold its thread for hours."""
     monkeypatch.setattr(Handler, "timeout", 0.4)
-    monkeypatch.setattr(Handler, "whole", 0.6)
+    monkeypatch.setattr(Handler, "most", 0.6)
     head = STALLED[where] + (b"X: " if where == "in the headers" else b"")
     if where == "in the body":
         head = oddities.posted("/api/model", b" " * 1000)[:-1000]
@@ -135,7 +135,7 @@ def test_a_request_that_drips_in_is_told_when_its_time_is_over(
 
 def test_the_time_of_a_request_is_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is kept open may live longer than a request may take."""
-    monkeypatch.setattr(Handler, "whole", 0.3)
+    monkeypatch.setattr(Handler, "most", 0.3)
     with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
         for _ in range(4):
             link.sendall(oddities.posted("/api/model", b"{}"))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,8 @@ MAX_TOKENS = 256
 
 
 def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 2) -> Batch:
-    """A text, or two, in several equal rows, cut after 256 tokens or where the model's positions end; unlabelled.
+    """A text, or two, in several equal rows, cut after 256 tokens or where the model's positions end;
+    unlabelled.
 
     Raises:
         HeadwiseError: the tokenizer does not fit the model, or knows next to nothing of the text.
@@ -27,7 +29,9 @@ def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 
     }
     inputs = tokenizer([text] * rows, pair, **options)
     check_tokens(model.encoder, tokenizer, inputs["input_ids"][0], "the text")
-    words = _words(inputs, rows) if tokenizer.is_fast else torch.full_like(inputs["input_ids"], -1)
+    words = torch.full_like(inputs["input_ids"], -1)
+    if tokenizer.is_fast:
+        words = _words(inputs, rows)
     count = max(1, int(words.max()) + 1)
     batch = Batch(
         inputs={name: inputs[name] for name in tokenizer.model_input_names if name in inputs},
@@ -46,38 +50,45 @@ def answer(
     model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, batch: Batch
 ) -> dict[str, Any]:
     """One task's answer as JSON: rows 0 (intact) and 1 (gated) of the logits."""
-    known: dict[str, Any] = {"task": task.name, "kind": task.kind}
+    header: dict[str, Any] = {"task": task.name, "kind": task.kind}
     kind = KINDS[task.kind]
     if kind.one_answer and kind.numbers:
-        return {**known, "intact": float(logits[0]), "gated": float(logits[1])}
+        return {**header, "intact": float(logits[0]), "gated": float(logits[1])}
     if kind.one_class:
         intact, gated = logits.softmax(-1).cpu().tolist()
-        return {**known, "classes": list(task.classes), "intact": intact, "gated": gated}
+        return {**header, "classes": list(task.classes), "intact": intact, "gated": gated}
     if kind.tags_words:
-        ids = batch.inputs["input_ids"][0].tolist()
-        assert batch.words is not None
-        places = batch.words[0].tolist()
-        firsts = [places.index(word) for word in range(max(places) + 1) if word in places]
-        pieces = model.tokenizer.convert_ids_to_tokens(ids)
-        names = [
-            "".join(p.removeprefix("##") for p, w in zip(pieces, places, strict=True) if w == word)
-            for word in range(len(firsts))
-        ]
-        rows = logits[:, firsts] if isinstance(model, TaskModel) else logits[:, : len(firsts)]
-        intact, gated = (row.argmax(-1).tolist() for row in rows)
-        tags = [
-            [word, task.classes[a], task.classes[b]] for word, a, b in zip(names, intact, gated, strict=True)
-        ]
-        return {**known, "tags": tags}
-    found = (batch.inputs["input_ids"][0] == model.tokenizer.mask_token_id).nonzero()
-    if not len(found):
-        return {**known, "note": f"write {model.tokenizer.mask_token} where the model should guess a word"}
-    at = int(found[0])
-    return {**known, **likeliest(model, {"intact": logits[0, at], "gated": logits[1, at]})}
+        return {**header, "tags": _tags(model, task, logits, batch)}
+    masks = (batch.inputs["input_ids"][0] == model.tokenizer.mask_token_id).nonzero()
+    if not len(masks):
+        return {**header, "note": f"write {model.tokenizer.mask_token} where the model should guess a word"}
+    position = int(masks[0])
+    return {**header, **likeliest(model, {"intact": logits[0, position], "gated": logits[1, position]})}
+
+
+def _tags(
+    model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, batch: Batch
+) -> list[list[str]]:
+    """Each word with its tag by the intact and by the gated model."""
+    assert batch.words is not None
+    numbers = batch.words[0].tolist()  # of each token, the word that it belongs to
+    firsts: dict[int, int] = {}  # of each word, its first token
+    words: dict[int, str] = {}
+    tokens = model.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
+    for position, (word, token) in enumerate(zip(numbers, tokens, strict=True)):
+        if word >= 0:
+            firsts.setdefault(word, position)
+            words[word] = words.get(word, "") + token.removeprefix("##")
+    if isinstance(model, TaskModel):  # its logits are of tokens, those of a multi-task model of words
+        logits = logits[:, list(firsts.values())]
+    intact, gated = logits[:, : len(words)].argmax(-1).tolist()
+    return [
+        [word, task.classes[before], task.classes[after]]
+        for word, before, after in zip(words.values(), intact, gated, strict=True)
+    ]
 
 
 def _words(inputs: Any, rows: int) -> Tensor:
     """(rows, tokens) word numbers by the tokenizer's own pre-tokenisation, -1 at special tokens."""
-    return torch.tensor(
-        [[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(rows)]
-    )
+    words = [inputs.word_ids(row) for row in range(rows)]
+    return torch.from_numpy(np.array(words, dtype=float)).nan_to_num(-1).long()

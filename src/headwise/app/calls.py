@@ -12,7 +12,8 @@ PAGES = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -27,26 +28,26 @@ FULL = (
 def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
     """What the page may ask, by path; each takes the JSON object that was sent."""
     return {
-        "/api/model": lambda given: session.describe(),
-        "/api/predict": lambda given: session.predict(
-            given.get("text"),
-            given.get("second", ""),
-            given.get("gates", []),
-            given.get("patch"),
-            given.get("strength", 0),
+        "/api/model": lambda body: session.describe(),
+        "/api/predict": lambda body: session.predict(
+            body.get("text"),
+            body.get("second", ""),
+            body.get("gates", []),
+            body.get("patch"),
+            body.get("strength", 0),
         ),
-        "/api/attention": lambda given: session.attention(
-            given.get("text"),
-            given.get("second", ""),
-            given.get("layer"),
-            given.get("head"),
-            given.get("query"),
+        "/api/attention": lambda body: session.attention(
+            body.get("text"),
+            body.get("second", ""),
+            body.get("layer"),
+            body.get("head"),
+            body.get("query"),
         ),
-        "/api/attentions": lambda given: session.attentions(given.get("text"), given.get("second", "")),
-        "/api/examples": lambda given: session.examples(given.get("task")),
-        "/api/top": lambda given: session.top(given.get("task"), given.get("fraction", 0.3)),
-        "/api/evaluate": lambda given: session.evaluate(
-            given.get("task"), given.get("gates", []), given.get("size", 100), given.get("strength", 0)
+        "/api/attentions": lambda body: session.attentions(body.get("text"), body.get("second", "")),
+        "/api/examples": lambda body: session.examples(body.get("task")),
+        "/api/top": lambda body: session.top(body.get("task"), body.get("fraction", 0.3)),
+        "/api/evaluate": lambda body: session.evaluate(
+            body.get("task"), body.get("gates", []), body.get("size", 100), body.get("strength", 0)
         ),
-        "/api/job": lambda given: session.job,
+        "/api/job": lambda body: session.job,
     }

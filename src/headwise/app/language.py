@@ -1,4 +1,5 @@
-"""Language models on the page: what they say next when heads are changed, and what a head attends to in a long text."""
+"""Language models on the page: what they say next when heads are changed, and what a head attends to in a
+long text."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -25,18 +26,18 @@ def continues(model: MultiTaskModel | TaskModel) -> TypeGuard[TaskModel]:
     return isinstance(model, TaskModel) and model.head == "causal-lm"
 
 
-def prompt(model: TaskModel, text: Any, what: str = "text") -> dict[str, Tensor]:
+def prompt(model: TaskModel, text: Any, noun: str = "text") -> dict[str, Tensor]:
     """A text as the model reads it, whole, (1, tokens).
 
     Raises:
         HeadwiseError: it is empty, or longer than the model or the page can read.
     """
-    given = check_text(text, longest=LONG_TEXT, exact=True, what=what)
-    inputs = model.tokenizer(given, return_tensors="pt")
+    checked = check_text(text, longest=LONG_TEXT, exact=True, noun=noun)
+    inputs = model.tokenizer(checked, return_tensors="pt")
     length, most = inputs["input_ids"].shape[1], min(LONGEST, most_tokens(model.encoder) or LONGEST)
     if not 1 <= length <= most:
-        raise HeadwiseError(f"the {what} has {length} tokens; from 1 to {most} are allowed")
-    check_tokens(model.encoder, model.tokenizer, inputs["input_ids"].flatten(), f"the {what}")
+        raise HeadwiseError(f"the {noun} has {length} tokens; from 1 to {most} are allowed")
+    check_tokens(model.encoder, model.tokenizer, inputs["input_ids"].flatten(), f"the {noun}")
     return {
         name: inputs[name].to(model.device) for name in model.tokenizer.model_input_names if name in inputs
     }
@@ -47,53 +48,57 @@ def pieces(model: TaskModel, text: str, inputs: Inputs) -> list[str]:
     names: list[str] = model.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
     if not model.tokenizer.is_fast:
         return names
-    found, end = [], 0
-    for name, (first, last) in zip(
-        names, model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"], strict=True
-    ):
-        found.append(text[min(first, end) : last] if last > first else name)
+    offsets = model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
+    end = 0
+    for number, (first, last) in enumerate(offsets):
+        if last > first:
+            names[number] = text[min(first, end) : last]
         end = max(end, last)
-    return found
+    return names
 
 
 def next_logits(model: TaskModel, inputs: Inputs) -> Tensor:
-    """What the model says after the last token, (vocabulary,); no other position's logits are computed where the model allows it."""
-    wanted = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
-    wanted[:, -1] = True
-    with projecting_only(model.encoder, wanted) if model._selects else nullcontext():
+    """What the model says after the last token, (vocabulary,); no other position's logits are computed where
+    the model allows it."""
+    last = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
+    last[:, -1] = True
+    with projecting_only(model.encoder, last) if model._selects else nullcontext():
         logits: Tensor = model.encoder(**inputs, **model._no_cache).logits  # (1, 1 or tokens, vocabulary)
     return logits[0, -1].float()
 
 
 def patching(
-    model: TaskModel, heads: Heads, chosen: HeadSet, given: Mapping[str, Any], length: int
+    model: TaskModel, heads: Heads, head_set: HeadSet, patch: Mapping[str, Any], length: int
 ) -> tuple[Inputs, Any]:
-    """The source of a patch as the model reads it, and the block inside which heads put out what they do there.
+    """The source of a patch as the model reads it, and the block inside which heads put out what they do
+    there.
 
     Args:
         model, heads: the model and its heads.
-        chosen: which heads.
-        given: from the page: the text "source", and at which "tokens", "all" or "last".
+        head_set: which of them.
+        patch: from the page: the text "source", and at which "tokens", "all" or "last".
         length: of the text that is patched, in tokens.
     """
-    tokens = given.get("tokens", "all")
+    tokens = patch.get("tokens", "all")
     if tokens not in ("all", "last"):
         raise HeadwiseError(f'tokens is {shown(tokens)}; a patch reaches "all" tokens or the "last"')
-    if not chosen:
+    if not head_set:
         raise HeadwiseError("choose heads to patch first")
-    source = prompt(model, given.get("source"), "source of the patch")
-    other = source["input_ids"].shape[1]
-    if tokens == "all" and other != length:
+    source = prompt(model, patch.get("source"), "source of the patch")
+    source_length = source["input_ids"].shape[1]
+    if tokens == "all" and source_length != length:
         raise HeadwiseError(
-            f"the text has {length} tokens and the source of the patch {other}: make them equally long, or patch the last token only"
+            f"the text has {length} tokens and the source of the patch {source_length}: make them equally "
+            "long, or patch the last token only"
         )
-    return source, heads.patched(chosen, source, tokens)
+    return source, heads.patched(head_set, source, tokens)
 
 
 def continuations(
     model: TaskModel, inputs: Inputs, blocks: list[AbstractContextManager[Any]], source: Inputs | None = None
 ) -> dict[str, Any]:
-    """The likeliest next tokens with their probabilities: intact, changed (inside the blocks), and after the source of a patch."""
+    """The likeliest next tokens with their probabilities: intact, changed (inside the blocks), and after the
+    source of a patch."""
     rows = {"intact": next_logits(model, inputs)}
     if source is not None:
         rows["source"] = next_logits(model, source)
@@ -105,27 +110,26 @@ def continuations(
 
 
 def likeliest(model: MultiTaskModel | TaskModel, rows: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Ten tokens that are likeliest in the intact row, and the three of each other row, with every row's probabilities.
+    """Ten tokens that are likeliest in the intact row, and the three of each other row, with every row's
+    probabilities.
 
     Args:
         model: has the tokenizer.
         rows: logits (vocabulary,) by name; "intact" is one of them.
     """
     p = {name: logits.softmax(-1).cpu() for name, logits in rows.items()}
-    likely = {
-        token
-        for name, row in p.items()
-        for token in row.topk(min(SHOWN if name == "intact" else 3, len(row))).indices.tolist()
-    }
-    chosen = sorted(likely, key=lambda token: -float(p["intact"][token]))
-    return {
-        "tokens": [model.tokenizer.decode([token]) for token in chosen],
-        **{name: row[chosen].tolist() for name, row in p.items()},
-    }
+    likely: set[int] = set()
+    for name, row in p.items():
+        count = SHOWN if name == "intact" else 3
+        likely.update(row.topk(min(count, len(row))).indices.tolist())
+    tokens = sorted(likely, key=lambda token: -float(p["intact"][token]))
+    probabilities = {name: row[tokens].tolist() for name, row in p.items()}
+    return {"tokens": [model.tokenizer.decode([token]) for token in tokens], **probabilities}
 
 
 def row_of(model: TaskModel, heads: Heads, inputs: Inputs, layer: int, head: int, query: int) -> list[float]:
-    """How a head's attention from one token is spread over all; the model keeps its own attention, and no map is made."""
+    """How a head's attention from one token is spread over all; the model keeps its own attention, and no map
+    is made."""
     with heads.recorded("last", attention=[query]) as tape:
         next_logits(model, inputs)
     return [round(weight, 6) for weight in tape.attention[layer][0, head, 0].float().cpu().tolist()]

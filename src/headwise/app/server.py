@@ -1,7 +1,8 @@
 """A small web server for one session: this machine only, JSON in and out, limits on size and on waiting work.
 
-The standard library's server is enough: one page, a handful of calls, one user. It never executes what it is sent; every value is
-checked in `Session`. Every request gets an answer with a status, and every answer but the page itself is JSON.
+The standard library's server is enough: one page, a handful of calls, one user. It never executes what it is
+sent; every value is checked in `Session`. Every request gets an answer with a status, and every answer but
+the page itself is JSON.
 """
 
 import io
@@ -72,7 +73,8 @@ class Server(ThreadingHTTPServer):
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or one_line(error)
             raise HeadwiseError(
-                f"the app cannot listen on {host}, port {port}: {why}; choose another --port (0 takes a free one) or --host"
+                f"the app cannot listen on {host}, port {port}: {why}; choose another --port (0 takes a free "
+                "one) or --host"
             ) from error
 
     @property
@@ -102,7 +104,8 @@ class Server(ThreadingHTTPServer):
             self.connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """One line for what went wrong between the server and a browser; one that went away is nothing to report."""
+        """One line for what went wrong between the server and a browser; one that went away is nothing to
+        report."""
         error = sys.exception()
         if error is not None and not isinstance(error, ConnectionError | TimeoutError):
             sys.stderr.write(f"headwise app: a request failed: {type(error).__name__}: {one_line(error)}\n")
@@ -114,13 +117,14 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     timeout = 30  # seconds that a request may stand still
-    whole = 60  # seconds in which a request must have arrived
+    most = 60  # seconds in which a request must have arrived
     raw_requestline: bytes
     answered = False  # the present request
     why_late = "its sender has gone"
 
     def handle_one_request(self) -> None:
-        """As the standard library does, which silently hangs up on a client that stops in the middle of a request line or of headers."""
+        """As the standard library does, which silently hangs up on a client that stops in the middle of a
+        request line or of headers."""
         self.requestline, self.command, self.answered = "", "", False
         try:
             begun = bool(self.rfile.peek(1))  # type: ignore[attr-defined]
@@ -139,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
         """Reads the connection through an `Arrival`."""
         super().setup()
         self.rfile.close()
-        self.arrival = Arrival(self.connection, self.timeout, self.whole)
+        self.arrival = Arrival(self.connection, self.timeout, self.most)
         self.rfile = io.BufferedReader(self.arrival)
 
     def log_error(self, format: str, *args: Any) -> None:
@@ -166,18 +170,20 @@ class Handler(BaseHTTPRequestHandler):
         return super().parse_request()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """The standard library's own refusals (a broken request line, an unknown method, too many headers), as JSON."""
+        """The standard library's own refusals (a broken request line, an unknown method, too many headers),
+        as JSON."""
         self.close_connection = True
         self._problem(code, message or self.responses.get(code, ("the request was refused", ""))[0])
 
     def finish(self) -> None:
-        """Lets the answer arrive before the connection ends: closing one with unread bytes would take the answer back."""
+        """Lets the answer arrive before the connection ends: closing one with unread bytes would take the
+        answer back."""
         with suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
             end = time.monotonic() + LINGER
-            while (left := end - time.monotonic()) > 0:
-                self.connection.settimeout(left)
+            while time.monotonic() < end:
+                self.connection.settimeout(max(0.001, end - time.monotonic()))
                 if not self.connection.recv(MAX_BODY):
                     break
         super().finish()
@@ -214,24 +220,25 @@ class Handler(BaseHTTPRequestHandler):
         call = self.server.calls.get(self.path)
         if call is None:
             raise Refused(404, "no such call")
-        given = parse_json(body or b"{}", "the request")
-        if not isinstance(given, dict):
+        fields = parse_json(body or b"{}", "the request")
+        if not isinstance(fields, dict):
             raise HeadwiseError("a JSON object is expected")
         if not self.server.room.acquire(blocking=False):
             raise Refused(503, "too many requests are waiting; try again in a moment")
         try:
-            found = call(given)
+            result = call(fields)
         finally:
             self.server.room.release()
         try:
-            return json.dumps(found, allow_nan=False).encode(), JSON
+            return json.dumps(result, allow_nan=False).encode(), JSON
         except ValueError:
             raise Refused(
                 500, "the model's answer holds numbers that are not finite: its weights may be damaged"
             ) from None
 
     def _body(self) -> bytes:
-        """What a call sends. A body of unknown length is not read, so the connection ends after such a request."""
+        """What a call sends. A body of unknown length is not read, so the connection ends after such a
+        request."""
         lengths = self.headers.get_all("Content-Length", [])
         length = whole_number(lengths[0]) if len(lengths) == 1 else None
         if "Transfer-Encoding" in self.headers:
@@ -255,14 +262,18 @@ class Handler(BaseHTTPRequestHandler):
         return body
 
     def _check_host(self) -> None:
-        """Refuses requests that name another host: a page elsewhere could otherwise reach this one by a name of its own."""
+        """Refuses requests that name another host: a page elsewhere could otherwise reach this one by a name
+        of its own."""
         host = (self._only("Host") or "").lower()
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        name = host
+        if not host.endswith("]"):
+            name = host.rpartition(":")[0] or host
         if name not in self.server.allowed:
             raise Refused(403, "this host name is not allowed; start the app with --allow-host to allow it")
 
     def _check_origin(self) -> None:
-        """Refuses what other pages send: browsers say where a call comes from, and whether that is elsewhere."""
+        """Refuses what other pages send: browsers say where a call comes from, and whether that is
+        elsewhere."""
         origin, site = self._only("Origin"), self._only("Sec-Fetch-Site")
         try:
             same = origin is None or urlsplit(origin).netloc == self.headers.get("Host")
@@ -287,17 +298,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, content: bytes, kind: str) -> None:
         self.answered = True
-        self.request_version = (
-            self.protocol_version
-        )  # a broken request line leaves 0.9, whose answers have no status
+        # a broken request line leaves 0.9, whose answers have no status
+        self.request_version = self.protocol_version
         self.send_response(status)
-        closing = {"Connection": "close"} if self.close_connection else {}
-        for name, value in {
-            **HEADERS,
-            "Content-Type": kind,
-            "Content-Length": str(len(content)),
-            **closing,
-        }.items():
+        headers = {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}
+        if self.close_connection:
+            headers["Connection"] = "close"
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -1,4 +1,5 @@
-"""The model behind the page: predictions with and without a lesion, attention of a head, rankings, and evaluation of a sample."""
+"""The model behind the page: predictions with and without a lesion, attention of a head, rankings, and
+evaluation of a sample."""
 
 import threading
 from base64 import b64encode
@@ -79,12 +80,12 @@ class Session:
             "kinds": [site.kind for site in self.heads.sites],
             "tasks": [
                 {
-                    "name": t.name,
-                    "kind": t.kind,
-                    "data": t.name in self.data,
-                    "pair": self.pairs.get(t.name),
-                }  # None: not known
-                for t in self.model.tasks.values()
+                    "name": task.name,
+                    "kind": task.kind,
+                    "data": task.name in self.data,
+                    "pair": self.pairs.get(task.name),  # None: not known
+                }
+                for task in self.model.tasks.values()
             ],
             "max_text": LONG_TEXT if continues(self.model) else MAX_TEXT,
             "continues": continues(self.model),
@@ -101,16 +102,16 @@ class Session:
             "heads": [[layer, head] for layer, head in self.steering.vectors],
         }
 
-    def gates(self, given: Any) -> Tensor:
+    def gates(self, entries: Any) -> Tensor:
         """(layers, heads) gates from [[layer, head, value], ...]; heads not named are open.
 
         Raises:
             HeadwiseError: a head does not exist, or a value is not between 0 and 1.
         """
         gates = torch.ones(self.heads.shape)
-        if not isinstance(given, list) or len(given) > self.heads.total:
+        if not isinstance(entries, list) or len(entries) > self.heads.total:
             raise HeadwiseError("gates must be a list of [layer, head, value], at most one per head")
-        for entry in given:
+        for entry in entries:
             if not isinstance(entry, list) or len(entry) != 3:
                 raise HeadwiseError(f"{shown(entry)} is not [layer, head, value]")
             layer, head = self._place(entry)
@@ -129,7 +130,8 @@ class Session:
         Args:
             text, second: what is typed.
             gates: [[layer, head, value], ...].
-            patch: of a language model: {"heads": [[layer, head], ...], "source": another text, "tokens": "all" or "last"}.
+            patch: of a language model: {"heads": [[layer, head], ...], "source": another text, "tokens":
+                "all" or "last"}.
             strength: of the steering that the session was opened with.
 
         Raises:
@@ -141,36 +143,28 @@ class Session:
             raise HeadwiseError(
                 "patches and steering are for left-to-right language models, and this model is not one"
             )
-        first, other, opened = check_text(text), check_text(second, empty=True), self.gates(gates)
+        text, second, opened = check_text(text), check_text(second, empty=True), self.gates(gates)
         both = torch.stack([torch.ones_like(opened), opened]).to(self.model.device)  # (2, layers, heads)
-        batch = read(self.model, first, other)
+        batch = read(self.model, text, second)
         with self.lock, torch.inference_mode(), self.heads.gated(both):
             if isinstance(self.model, TaskModel):
                 logits = self.model.logits(batch).float()
                 return [answer(self.model, task, logits, batch) for task in self.model.tasks.values()]
             states = self.model.states(batch)  # one pass for all tasks
+            unlabelled = replace(batch, labels=batch.labels.new_full((2,), -1))
             answers = []
             for task in self.model.tasks.values():
-                if self.pairs.get(task.name) and not other:
+                header = {"task": task.name, "kind": task.kind}
+                kind = KINDS[task.kind]
+                if self.pairs.get(task.name) and not second:
                     note = f"{task.name} compares two sentences: type the second one"
-                    answers.append({"task": task.name, "kind": task.kind, "note": note})
-                elif KINDS[task.kind].one_answer or KINDS[task.kind].tags_words:
-                    asked = (
-                        batch
-                        if KINDS[task.kind].tags_words
-                        else replace(batch, labels=batch.labels.new_full((2,), -1))
-                    )  # unlabelled
-                    answers.append(
-                        answer(self.model, task, self.model.decoders[task.name](states, asked).logits, batch)
-                    )
+                    answers.append({**header, "note": note})
+                elif kind.one_answer or kind.tags_words:
+                    asking = batch if kind.tags_words else unlabelled
+                    logits = self.model.decoders[task.name](states, asking).logits
+                    answers.append(answer(self.model, task, logits, batch))
                 else:
-                    answers.append(
-                        {
-                            "task": task.name,
-                            "kind": task.kind,
-                            "note": f"tasks of kind {task.kind} are not shown here",
-                        }
-                    )
+                    answers.append({**header, "note": f"tasks of kind {task.kind} are not shown here"})
             return answers
 
     def _continued(
@@ -187,15 +181,13 @@ class Session:
             if not isinstance(patch, dict):
                 raise HeadwiseError(f"{shown(patch)} is not a patch: heads, source and tokens are expected")
             named = patch.get("heads")
-            if not isinstance(named, list) or not all(
-                isinstance(one, list) and len(one) == 2 for one in named
-            ):
+            if not isinstance(named, list) or not all(isinstance(e, list) and len(e) == 2 for e in named):
                 raise HeadwiseError("the heads of a patch must be a list of [layer, head]")
             source, block = patching(model, self.heads, HeadSet(map(self._place, named)), patch, length)
             blocks.append(block)
         with self.lock, torch.inference_mode():
-            found = continuations(model, inputs, blocks, source)
-        return {"task": "next token", "kind": "next-token", "length": length, **found}
+            tokens = continuations(model, inputs, blocks, source)
+        return {"task": "next token", "kind": "next-token", "length": length, **tokens}
 
     def _strength(self, strength: Any) -> float:
         scale = check_number("strength", strength, 0, STRONGEST)
@@ -206,7 +198,9 @@ class Session:
         return scale
 
     def _steered(self, strength: float) -> Any:
-        return self.steering.applied(self.heads, strength) if self.steering and strength else nullcontext()
+        if self.steering is None or not strength:
+            return nullcontext()
+        return self.steering.applied(self.heads, strength)
 
     def attention(self, text: Any, second: Any, layer: Any, head: Any, query: Any = None) -> dict[str, Any]:
         """The attention map of one head: tokens, and (from, to) weights.
@@ -218,14 +212,10 @@ class Session:
             inputs = prompt(self.model, text)
             tokens, length = pieces(self.model, text.strip(), inputs), inputs["input_ids"].shape[1]
             if length > MAPPED or query is not None:
-                number = length - 1 if query is None else check_whole("query", query, 0, length - 1)
+                query = check_whole("query", length - 1 if query is None else query, 0, length - 1)
                 with self.lock, torch.inference_mode():
-                    return {
-                        "tokens": tokens,
-                        "query": number,
-                        "weights": [row_of(self.model, self.heads, inputs, layer, head, number)],
-                    }
-            found = self._attention(inputs)
+                    weights = row_of(self.model, self.heads, inputs, layer, head, query)
+                return {"tokens": tokens, "query": query, "weights": [weights]}
         elif query is not None:
             raise HeadwiseError(
                 "single rows of attention are for left-to-right language models, and this model is not one"
@@ -233,28 +223,23 @@ class Session:
         else:
             inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
             tokens = self.model.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
-            found = self._attention(inputs)
-        return {
-            "tokens": tokens,
-            "weights": [[round(w, 4) for w in row] for row in found[layer][0, head].float().cpu().tolist()],
-        }
+        weights = self._attention(inputs)[layer][0, head].double().cpu().numpy()
+        return {"tokens": tokens, "weights": weights.round(4).tolist()}
 
     def attentions(self, text: Any, second: Any) -> dict[str, Any]:
-        """Every head's attention map at a glance: among the first tokens, a byte per weight, in base64, [layer][head]."""
+        """Every head's attention map at a glance: among the first tokens, a byte per weight, in base64,
+        [layer][head]."""
         if continues(self.model):  # whose first tokens do not see the later ones
             inputs = {name: value[:, :GLANCED] for name, value in prompt(self.model, text).items()}
         else:
             inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
         maps = self._attention(inputs)
         size = min(GLANCED, maps[0].shape[-1])
-        small = [
-            (255 * layer[0, :, :size, :size].float()).round().clamp(0, 255).to(torch.uint8).cpu()
-            for layer in maps
-        ]
-        return {
-            "size": size,
-            "maps": [[b64encode(head.numpy().tobytes()).decode() for head in layer] for layer in small],
-        }
+        glances = []
+        for layer in maps:
+            shades = (255 * layer[0, :, :size, :size].float()).round().clamp(0, 255).to(torch.uint8).cpu()
+            glances.append([b64encode(head.tobytes()).decode() for head in shades.numpy()])
+        return {"size": size, "maps": glances}
 
     def _attention(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         """Of each layer, (1, heads, tokens, tokens)."""
@@ -276,7 +261,8 @@ class Session:
         return [[layer, head] for layer, head in top_heads(self._scores[name], fraction=share)]
 
     def evaluate(self, name: Any, gates: Any, size: Any, strength: Any = 0) -> None:
-        """Starts the evaluation of a validation sample, intact, and gated and steered, in the background; `job` tells how far it is."""
+        """Starts the evaluation of a validation sample, intact, and gated and steered, in the background;
+        `job` tells how far it is."""
         task, opened, scale = self._task(name), self.gates(gates), self._strength(strength)
         check_whole("size", size, 1, SAMPLE)
         with self.lock:
@@ -295,26 +281,25 @@ class Session:
                 reading.reading_length(self.model, task.name),
             )
             self.job["total"] = len(held_out)
-            found: dict[str, list[Any]] = {"intact": [], "gated": []}
+            predictions: dict[str, list[Any]] = {"intact": [], "gated": []}
             order = []
             for batch in batches(encoded, 16):
                 order.append(batch.index.numpy())
                 with self.lock, torch.inference_mode():
                     moved = batch.to(self.model.device)
-                    found["intact"].append(self.model(task.name, moved).prediction.cpu().numpy())
+                    predictions["intact"].append(self.model(task.name, moved).prediction.cpu().numpy())
                     with self.heads.gated(opened.to(self.model.device)), self._steered(strength):
-                        found["gated"].append(self.model(task.name, moved).prediction.cpu().numpy())
+                        predictions["gated"].append(self.model(task.name, moved).prediction.cpu().numpy())
                 self.job["done"] += len(batch)
             back = np.argsort(np.concatenate(order))
             labels = None if isinstance(held_out.labels, list) else held_out.labels
-            scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
-            read = {
+            scores = {}
+            for state, batched in predictions.items():
+                scores[state] = task.score(np.concatenate(batched)[back], labels)
+            self.job["result"] = {
                 "task": task.name,
                 "metric": metric_label(task.metric),
                 "share": METRICS[task.metric].share,
-            }
-            self.job["result"] = {
-                **read,
                 "examples": len(held_out),
                 "lesioned": int((opened != 1).sum()),
                 "strength": strength,
@@ -329,13 +314,15 @@ class Session:
         if not isinstance(name, str) or name not in self.data:
             have = ", ".join(self.data) or "none"
             raise HeadwiseError(
-                f"there is no data for task {shown(name)} (there is for: {have}); start with --tasks and --data"
+                f"there is no data for task {shown(name)} (there is for: {have}); start with --tasks and "
+                "--data"
             )
         return self.data[name]
 
 
 def open_session(source: str | Path, tasks: Sequence[Task] = (), steer: str | Path | None = None) -> Session:
-    """A session on a model folder, a hub id, a run of `headwise train`, or a folder of `headwise steer`, with the model it steers.
+    """A session on a model folder, a hub id, a run of `headwise train`, or a folder of `headwise steer`, with
+    the model it steers.
 
     Args:
         source: the model.
@@ -343,27 +330,18 @@ def open_session(source: str | Path, tasks: Sequence[Task] = (), steer: str | Pa
         steer: a folder of `headwise steer --out`.
 
     Raises:
-        HeadwiseError: it cannot be opened, or has no head that could answer; the steering belongs to another model.
+        HeadwiseError: it cannot be opened, or has no head that could answer; the steering belongs to another
+            model.
     """
     path = Path(source)
     steering = None if steer is None else load(steer)
-    if (
-        steer is None
-        and path.is_dir()
-        and (path / manifest.NAME).is_file()
-        and manifest.read(path)["kind"] == "steering"
-    ):
+    if steer is None and (path / manifest.NAME).is_file() and manifest.read(path)["kind"] == "steering":
         steering = load(path)
         source = path = Path(steering.settings["model"])
-    saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []
-    multi = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
-    if multi and multi[0] != path:
-        return Session(
-            open_model(multi[0], device="auto"), tasks, f"{path.name}/{multi[0].relative_to(path)}", steering
-        )
-    return Session(
-        open_model(source, () if path in saved else tasks, device="auto"),
-        tasks,
-        path.name or str(source),
-        steering,
-    )
+    saved = sorted(file.parent for file in path.rglob(manifest.NAME))
+    multi_task = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
+    if multi_task and multi_task[0] != path:
+        name = f"{path.name}/{multi_task[0].relative_to(path)}"
+        return Session(open_model(multi_task[0], device="auto"), tasks, name, steering)
+    model = open_model(source, () if path in saved else tasks, device="auto")
+    return Session(model, tasks, path.name or str(source), steering)

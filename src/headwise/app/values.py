@@ -1,4 +1,5 @@
-"""Values that a request may hold: each is looked at before the model sees it, and the answer says what was wrong with it."""
+"""Values that a request may hold: each is looked at before the model sees it, and the answer says noun was
+wrong with it."""
 
 import re
 from typing import Any
@@ -10,27 +11,29 @@ MAX_TEXT = 2000  # characters of each text
 
 
 def check_text(
-    value: Any, empty: bool = False, longest: int = MAX_TEXT, exact: bool = False, what: str = "text"
+    value: Any, empty: bool = False, longest: int = MAX_TEXT, exact: bool = False, noun: str = "text"
 ) -> str:
     """A text from the page.
 
     Args:
-        value: what was sent.
+        value: noun was sent.
         empty: whether it may be empty.
         longest: characters that it may have.
         exact: keep blanks and new lines inside as they are.
-        what: what the page calls it.
+        noun: noun the page calls it.
 
     Raises:
         HeadwiseError: it is not text, is empty where it must not be, is too long, or holds half a character.
     """
     if not isinstance(value, str) or (not empty and not value.strip()):
-        raise HeadwiseError("type a sentence first" if what == "text" else f"type the {what} first")
+        raise HeadwiseError("type a sentence first" if noun == "text" else f"type the {noun} first")
     if len(value) > longest:
-        raise HeadwiseError(f"the {what} has {len(value)} characters; at most {longest} are allowed")
+        raise HeadwiseError(f"the {noun} has {len(value)} characters; at most {longest} are allowed")
     if not writable(value):
-        raise HeadwiseError(f"the {what} {HALF}")
-    return value.strip() if exact else re.sub(r"\s+", " ", value).strip()
+        raise HeadwiseError(f"the {noun} {HALF}")
+    if not exact:
+        value = re.sub(r"\s+", " ", value)
+    return value.strip()
 
 
 def check_whole(name: str, value: Any, low: int, high: int) -> int:
