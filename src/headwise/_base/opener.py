@@ -118,12 +118,13 @@ def tokenizer_beside(model: Any) -> Any:
 
 
 def open_weights(
-    kind: str, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any
+    kind: str | type, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any
 ) -> Any:
     """A model with all its weights, in float32 (by default) and evaluation mode.
 
     Args:
-        kind: the transformers class: "AutoModel", "BertForMaskedLM", ... A bare encoder may lack its pooler.
+        kind: the transformers class: "AutoModel", "BertForMaskedLM", ..., or one derived from it. A bare
+            encoder may lack its pooler.
             Of an adapter that was saved alone, the model it was trained on is opened instead, as the class it
             was trained on.
         name: a folder or hub id; or a GGUF file, whose weights transformers dequantises.
@@ -154,12 +155,12 @@ def open_weights(
     options: dict[str, Any] = {"dtype": torch.float32, **loading, **packed}
     if config is not None:
         options["config"] = config
-    model_class = getattr(transformers, kind)
-    task = kind.removeprefix("AutoModelFor")
+    model_class: Any = getattr(transformers, kind) if isinstance(kind, str) else kind
+    task = model_class.__name__.removeprefix("AutoModelFor")
     with reading_weights():
         model, info = _read(
             source,
-            "model" if task == kind else f"{task} model",
+            "model" if task == model_class.__name__ else f"{task} model",
             lambda: model_class.from_pretrained(
                 folder,
                 trust_remote_code=trusted(),

@@ -21,7 +21,8 @@ from headwise.heads._freeze.ownership import Owned, head_axis, ownership
 from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import run_example
 from headwise.heads._reading import undisturbed
-from headwise.heads._remove.surgery import ConfigView, Surgery
+from headwise.heads._remove.cutting import ConfigView
+from headwise.heads._remove.surgery import Surgery
 from headwise.heads._sites import Site
 
 if TYPE_CHECKING:
@@ -188,9 +189,11 @@ def _numbers(values: dict[str, Any], site: Site, keep: list[int], widths: set[st
 def _configuration(module: nn.Module) -> dict[str, Any]:
     """What a module's own code may read from its configuration, {name: value}."""
     names: set[str] = set()
-    for function in map(unwrap, filter(callable, vars(type(module)).values())):
-        if isfunction(function):
-            names.update(function.__code__.co_names)
+    for name, function in vars(type(module)).items():
+        if name == "__init__" or not callable(function):
+            continue  # what it read when it was built stands in attributes
+        if isfunction(unwrap(function)):
+            names.update(unwrap(function).__code__.co_names)
     config = vars(module).get("config")
     if config is None or "config" not in names:
         return {}

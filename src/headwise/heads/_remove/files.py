@@ -1,9 +1,9 @@
 """Saving a model with heads removed, and opening it again.
 
-An ordinary model (see `plain`) is saved as transformers does. Of any other a folder holds `config.json` of
-the model before, `model.safetensors` with what is left, and `headwise.json`, which says what was cut; opening
-it builds the architecture from its configuration, cuts again in the same way, and loads the tensors. Plain
-transformers cannot, and its error names headwise.
+An ordinary model (see `plain`) is saved as transformers does. Of any other a folder holds `config.json` with
+the configuration before and what was cut, `model.safetensors` with what is left, and a short modelling file of
+its own (see `portable`), with which plain transformers opens it. headwise does not run that file: it builds the
+architecture from its configuration, cuts again in the same way, and loads the tensors.
 """
 
 import json
@@ -12,28 +12,34 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-import safetensors.torch
 import torch
 import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from headwise._base.opener import identity, open_config, open_weights, read_tensors
+from headwise._base.opener import identity, open_config, open_weights
 from headwise._base.parsing import read_json
-from headwise._base.writing import save_tensors, saving, write_bytes
+from headwise._base.writing import saving, write_bytes
 from headwise.errors import HeadwiseError
 from headwise.heads._inputs import root_of
 from headwise.heads._remove.plain import removed_before
+from headwise.heads._remove.portable import (
+    CLASS,
+    CUTS,
+    FILE,
+    TYPE_BEFORE,
+    auto_classes,
+    config_class,
+    cuts_in_config,
+    describe,
+    own_class,
+    source,
+)
 from headwise.heads._remove.surgery import Surgery, operate
 from headwise.store import README_NOTE, is_note, save_model
 
 KIND = "removed-heads"
-WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-# As model type in config.json: what transformers says it does not know
-FOREIGN = "headwise (open the folder with headwise.load)"
-# Keys of config.json: of a hint, the first one, and of the model type there was
-HINT, ORIGINAL_TYPE = "_headwise", "headwise_model_type"
 
 
 def save_removed(
@@ -60,13 +66,10 @@ def save_removed(
 
     def write(target: Path) -> dict[str, Any]:
         with saving(target):
+            type(model).save_pretrained(model, target, state_dict=state_dict, max_shard_size="1000GB")
             if cuts:
-                _write_config(model.config, target)
-                if model.can_generate():
-                    model.generation_config.save_pretrained(target)
-                _write_tensors(model, target / WEIGHTS, state_dict)
-            else:
-                type(model).save_pretrained(model, target, state_dict=state_dict)
+                _write_config(model, target)
+                write_bytes(target / FILE, source(model, removed_from(model)).encode())
         readme = Path(folder) / "README.md"
         if not readme.exists() or is_note(readme):
             write_bytes(target / "README.md", _readme(model, bool(cuts)).encode())
@@ -103,38 +106,28 @@ def mark(model: Any, surgeries: list[Surgery]) -> None:
 
 def removed_from(model: nn.Module) -> list[Surgery]:
     """What was cut out of a model so far, oldest first."""
-    surgeries: list[Surgery] = vars(root_of(model)).get("headwise_removed", [])
-    return surgeries
+    root = root_of(model)
+    surgeries: list[Surgery] | None = vars(root).get("headwise_removed")
+    return cuts_in_config(root) if surgeries is None else surgeries
 
 
-def _write_tensors(model: Any, path: Path, state_dict: Mapping[str, Any] | None) -> None:
-    if state_dict is None:
-        safetensors.torch.save_model(model, str(path), metadata={"format": "pt"})
-        return
-    tensors, seen = {}, set()
-    for name, tensor in state_dict.items():
-        memory = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        if not tensor.numel() or memory not in seen:  # of tied tensors the first
-            seen.add(memory)
-            tensors[name] = tensor.contiguous().cpu()
-    save_tensors(tensors, path, {"format": "pt"})
-
-
-def _write_config(config: Any, target: Path) -> None:
-    """`config.json` of the model before; transformers refuses it with an error that names headwise."""
-    values = {**config.to_diff_dict(), "transformers_version": transformers.__version__}
-    hint = f"Heads were removed from this {config.model_type}: open the folder with headwise.load(folder)"
-    values = {HINT: hint, **values, "model_type": FOREIGN, ORIGINAL_TYPE: config.model_type}
+def _write_config(model: Any, target: Path) -> None:
+    """`config.json` of the model before, with what the modelling file needs. Its model type is none of
+    transformers', which otherwise would open the intact class without a word."""
+    values = {**model.config.to_diff_dict(), "transformers_version": transformers.__version__}
+    values |= describe(model, removed_from(model))
     write_bytes(target / CONFIG, (json.dumps(values, indent=2) + "\n").encode())
 
 
 def read_config(folder: Path) -> Any:
     """The configuration of the model before; of any other model its own."""
     values = read_json(folder / CONFIG)
-    if ORIGINAL_TYPE not in values:
+    if TYPE_BEFORE not in values:
         return open_config(folder)
-    values["model_type"] = values.pop(ORIGINAL_TYPE)
-    del values[HINT]
+    values["model_type"] = values.pop(TYPE_BEFORE)
+    values["architectures"] = [values.pop(CLASS)]
+    for name in ("auto_map", CUTS):
+        del values[name]
     config = transformers.CONFIG_MAPPING[values["model_type"]].from_dict(values)
     config._name_or_path = str(folder)
     return config
@@ -144,10 +137,17 @@ def _readme(model: Any, cut: bool) -> str:
     """README.md of a folder: how to open it, first."""
     name = type(model).__name__
     if cut:
+        cls = own_class(model)
+        assert cls is not None
+        autos = auto_classes(cls, config_class(model)).items()
+        opener = next((auto for auto, target in autos if target is cls), "AutoModel")
         return (
-            f"{README_NOTE}headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its "
-            "attention heads. Its layers have different numbers of heads, or its family's configuration "
-            "cannot say how many are left, so plain transformers cannot open it.\n"
+            f"{README_NOTE}headwise (`headwise.load(folder)`), or with transformers alone:\n\n"
+            f"    {opener}.from_pretrained(folder, trust_remote_code=True)\n\n"
+            f"It holds a {cls.__name__} without some of its attention heads, which its family's configuration "
+            f"cannot say. `trust_remote_code` lets transformers run `{FILE}` in this folder: it builds the "
+            f"{cls.__name__} of the installed transformers and cuts out of it what `config.json` lists under "
+            f"`{CUTS}`, and does nothing else. headwise opens the folder without running it.\n"
         )
     return (
         f"{README_NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from "
@@ -172,14 +172,18 @@ def cuts_of_model(model: Any) -> dict[str, Any]:
             "could not be built again without it: remove them from the part itself "
             "(Heads(model.base_model).remove(head_set)), and start from that"
         )
-    if not isinstance(model, PreTrainedModel) or getattr(transformers, name, None) is not type(model):
+    if not isinstance(model, PreTrainedModel) or (cls := own_class(model)) is None:
         raise HeadwiseError(
             f"{name} is not a class of transformers, so it could not be built again: save its encoder, "
             "and merge adapters into it first (peft: model.merge_and_unload())"
         )
     cut = set().union(*[surgery.slices for surgery in removed])
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters() if name in cut}
-    return {"model_class": name, "surgeries": [surgery.to_json() for surgery in removed], "shapes": shapes}
+    return {
+        "model_class": cls.__name__,
+        "surgeries": [surgery.to_json() for surgery in removed],
+        "shapes": shapes,
+    }
 
 
 def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
@@ -198,25 +202,20 @@ def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     if not surgeries:
         return open_weights(record["model_class"], folder, dtype="auto")
     with torch.random.fork_rng(devices=[]):  # first weights are random and replaced at once
-        model: Any = model_class(read_config(folder))
-    for surgery in surgeries:
-        operate(model, surgery)
-    state = model.state_dict(keep_vars=True)
-    for name, tensor in read_tensors(folder / WEIGHTS).items():
-        if name not in state or state[name].shape != tensor.shape:
-            raise HeadwiseError(
-                f"{folder / WEIGHTS} holds {name} of shape {tuple(tensor.shape)}, which does not fit the "
-                "cuts that its headwise.json records: save the model again"
-            )
-        # Not model.to: tables of frequencies stay in full precision
-        state[name].data = state[name].data.to(tensor.dtype)
-    missing, _ = safetensors.torch.load_model(model, str(folder / WEIGHTS), strict=False)
-    if missing:
-        raise HeadwiseError(
-            f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model "
-            "again"
-        )
-    if model.can_generate() and (folder / "generation_config.json").is_file():
-        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+        cut_class = _cut_when_built(model_class, surgeries)
+        model: Any = open_weights(cut_class, folder, read_config(folder), dtype="auto")
+    model.__class__ = model_class
     mark(model, surgeries)
     return model.eval()
+
+
+def _cut_when_built(cls: type[PreTrainedModel], surgeries: list[Surgery]) -> type[PreTrainedModel]:
+    """A class whose models have lost the heads before their weights are read; it is called as `cls`, by which
+    transformers renames weights."""
+
+    def build(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        cls.__init__(self, config, *args, **kwargs)
+        for surgery in surgeries:
+            operate(self, surgery)
+
+    return type(cls.__name__, (cls,), {"__init__": build, "__module__": cls.__module__})

@@ -8,6 +8,12 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.pytorch_utils import Conv1D
 
 
+def take_heads(model: nn.Module, headless: dict[str, Any]) -> None:
+    """Turns attention modules that have lost every head into what remains of them."""
+    for path, (projection, container, returns) in headless.items():
+        Headless.take_over(model.get_submodule(path), projection, container, returns)
+
+
 class Headless(nn.Module):
     """An attention module whose heads are all gone.
 
@@ -51,6 +57,7 @@ class Headless(nn.Module):
         vars(module).update(
             projection_path=projection, container=container, returns=returns, argument_names=names
         )
+        vars(module)["_is_hf_initialized"] = True  # transformers would look for the projections that are gone
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes what the original takes; the first tensor is the hidden states (..., tokens, width)."""
