@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import headwise as hw
 from headwise._passes.settings import Reading
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError
@@ -114,6 +115,12 @@ def test_unknown_names_suggest_the_nearest() -> None:
         lesion("m", [], fracton=0.2)
     with pytest.raises(HeadwiseError, match="too many positional"):
         lesion("m", [], "x")
+
+
+def test_a_name_that_is_like_none_is_told_all_there_are() -> None:
+    """`out` shares two of its letters with `quiet`, which is no reason to suggest it."""
+    with pytest.raises(HeadwiseError, match=r"out: unknown key; allowed here: .*quiet"):
+        checked(hw.lesion.settings, {"out": "folder"})
 
 
 def test_what_decides_a_result_leaves_out_the_rest() -> None:

@@ -33,72 +33,85 @@ def requirements(wheel_folder: Path) -> set[str]:
     return found
 
 
-@pytest.mark.slow
-def test_the_wheel_in_an_environment_of_its_requirements(tmp_path: Path) -> None:
-    """The environment has the wheel and links to what it requires, nothing else: no extra, no editable install."""
+def built(folder: Path) -> Path:
+    """The wheel: the one that `make dist` has made, or one that is built now."""
     given = os.environ.get("HEADWISE_WHEEL")
-    place = ROOT / given if given else tmp_path
     if not given:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--wheel-dir",
-            str(place),
-            str(ROOT),
-        ]
-        subprocess.run(command, check=True)
-    (wheel,) = place.glob("headwise-*.whl")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
-    python = tmp_path / "env" / "bin" / "python"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        str(wheel),
-    ]
-    subprocess.run(install, check=True)
-    (site,) = (tmp_path / "env" / "lib").glob("python3*/site-packages")
-    for name in requirements(site):
-        held = distribution(name)
-        tops = {
-            file.parts[0]
-            for file in held.files or ()
-            if file.parts[0] != ".." and "__pycache__" not in file.parts[:1]
-        }
-        for top in tops:
-            if not (site / top).exists():
-                (site / top).symlink_to(Path(str(held.locate_file(top))))
-    # what `MissingExtra` says to type: pip takes headwise from here, not from an index, and looks for the missing library alone
-    hint = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--no-index",
-        "--dry-run",
-        "headwise[peft]",
-    ]
-    said = subprocess.run(hint, capture_output=True, text=True).stderr
-    assert "No matching distribution found for peft" in said, said
+        pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    (wheel,) = (ROOT / given if given else folder).glob("headwise-*.whl")
+    return wheel
+
+
+def pip(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True)
+    assert done.returncode == 0 or not check, done.stderr
+    return done
+
+
+def environment(folder: Path) -> tuple[Path, Path]:
+    """An empty environment: its Python, and where its packages lie."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = (folder / "lib").glob("python3*/site-packages")
+    return folder / "bin" / "python", site
+
+
+def link(name: str, site: Path) -> None:
+    """Links a distribution of this environment into another."""
+    held = distribution(name)
+    tops = {
+        file.parts[0]
+        for file in held.files or ()
+        if file.parts[0] != ".." and "__pycache__" not in file.parts[:1]
+    }
+    for top in tops:
+        if not (site / top).exists():
+            (site / top).symlink_to(Path(str(held.locate_file(top))))
+
+
+def check(python: Path, folder: Path) -> None:
+    """Runs wheel_checks.py there."""
     recipes = [file.stem for file in sorted((ROOT / "recipes").glob("*.toml"))]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [python, ROOT / "tests" / "wheel_checks.py", *recipes],
         capture_output=True,
         text=True,
-        env=environment,
-        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        cwd=folder,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
+
+
+@pytest.mark.slow
+def test_the_wheel_in_an_environment_of_its_requirements(tmp_path: Path) -> None:
+    """The environment has the wheel and links to what it requires, nothing else: no extra, no editable install."""
+    python, site = environment(tmp_path / "env")
+    pip("--python", str(python), "install", "--no-deps", str(built(tmp_path)))
+    for name in requirements(site):
+        link(name, site)
+    # what `MissingExtra` says to type: pip takes headwise from here, not from an index, and looks for the missing library alone
+    hint = ["--python", str(python), "install", "--no-index", "--dry-run", "headwise[peft]"]
+    said = pip(*hint, check=False).stderr
+    assert "No matching distribution found for peft" in said, said
+    check(python, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the lowest versions have no wheels for this Python")
+def test_the_wheel_with_the_lowest_versions_that_it_declares(tmp_path: Path) -> None:
+    """What they in turn require is the newest that fits. torch is this environment's: an index has none for the CPU alone."""
+    wheel = built(tmp_path)
+    python, site = environment(tmp_path / "env")
+    link("torch", site)
+    pip("--python", str(python), "install", "--no-deps", str(wheel))
+    lowest = [
+        line.replace(">=", "==")
+        for line in next(iter(Distribution.discover(name="headwise", path=[str(site)]))).requires or ()
+        if "extra ==" not in line and Requirement(line).name != "torch"
+    ]
+    assert "typer==" in " ".join(lowest)
+    done = pip("--python", str(python), "install", "--only-binary", ":all:", *lowest, check=False)
+    if any(sign in done.stderr for sign in ("NewConnectionError", "name resolution", "ConnectTimeoutError")):
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    check(python, tmp_path)

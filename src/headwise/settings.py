@@ -318,7 +318,7 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
     message, kind = mistake["msg"], mistake["type"]
     if kind == "extra_forbidden":
         allowed = sorted(_keys(settings, mistake["loc"][:-1]))
-        near = get_close_matches(str(mistake["loc"][-1]), allowed, n=1, cutoff=0.5)
+        near = get_close_matches(str(mistake["loc"][-1]), allowed, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"allowed here: {', '.join(allowed)}"
         return f"{where}: unknown key; {hint}"
     if kind == "missing":

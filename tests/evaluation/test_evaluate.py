@@ -84,6 +84,18 @@ def test_a_live_classifier_is_evaluated(classifier: Any, reviews: Task) -> None:
     )
 
 
+def test_a_compiled_classifier_is_evaluated_scored_and_lesioned(classifier: Any, reviews: Task) -> None:
+    """`torch.compile(model)` is another class, with the model inside."""
+    compiled: Any = torch.compile(classifier, backend="eager")
+    read: Any = {"tokenizer": planted.tokenizer(), "quiet": True}
+    assert hw.evaluate(compiled, reviews, **read).score == 0.75
+    assert hw.score(compiled, reviews, **read).identical(hw.score(classifier, reviews, **read))
+    heads = [hw.HeadSet([(0, 1), (1, 0)])]
+    found, expected = (hw.lesion(m, [reviews], heads, **read).performance for m in (compiled, classifier))
+    assert found.equals(expected)
+    torch._dynamo.reset()
+
+
 def test_the_interval_is_a_bootstrap_over_examples(classifier: Any, reviews: Task) -> None:
     options: Any = {"tokenizer": planted.tokenizer(), "quiet": True}
     found = hw.evaluate(classifier, reviews, **options)

@@ -155,6 +155,48 @@ def test_a_hook_that_holds_on_to_the_model_is_not_run_with_a_twin() -> None:
     assert all(module.training for module in model.modules())
 
 
+class Holder:
+    """What somebody keeps a model in."""
+
+    def __init__(self, model: Any) -> None:
+        self.held = model
+
+
+@pytest.mark.parametrize("way", ["the old forward", "a function", "a list", "an object", "a function inside"])
+def test_what_reaches_the_model_by_a_global_name_is_not_run_with_a_twin(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook, where all names are global."""
+    model: Any = build("bert").train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.9
+    layer = model.bert.encoder.layer[0]
+    world: dict[str, Any] = {
+        "old": layer.forward,
+        "again": lambda states: model.dropout(states),
+        "models": [model],
+        "holder": Holder(model),
+    }
+    for name, value in world.items():
+        monkeypatch.setitem(globals(), name, value)
+    if way == "the old forward":
+        layer.forward = lambda *inputs, **named: old(*inputs, **named)  # type: ignore[name-defined]  # noqa: F821
+    hooks: dict[str, Any] = {
+        "a function": lambda m, a, out: again(out),  # type: ignore[name-defined]  # noqa: F821
+        "a list": lambda m, a, out: models[0].dropout(out),  # type: ignore[name-defined]  # noqa: F821
+        "an object": lambda m, a, out: holder.held.dropout(out),  # type: ignore[name-defined]  # noqa: F821
+        "a function inside": lambda m, a, out: (lambda: again(out))(),  # type: ignore[name-defined]  # noqa: F821
+    }
+    if way in hooks:
+        layer.register_forward_hook(hooks[way])
+    assert twins_of(model) is None
+    heads = Heads(model)
+    first, second = (heads.mean_outputs({"input_ids": TOKENS}) for _ in range(2))
+    assert torch.equal(first, second)
+    assert all(module.training for module in model.modules())
+
+
 def test_modules_compiled_in_their_place_run_as_written() -> None:
     model: Any = build("bert")
     heads, expected = Heads(model), logits(model)

@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from functools import partial
 from operator import is_
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ref
 
@@ -27,6 +27,7 @@ TORCH_NUMBERS = (torch.dtype, torch.device, torch.Size, torch.layout, torch.Gene
 ATOMS = {*NUMBERS, *TORCH_NUMBERS, type, BuiltinFunctionType, ModuleType}
 LISTS = (list, tuple, set, frozenset, deque)
 DICTS = (dict, OrderedDict, defaultdict)
+CALLED = (FunctionType, MethodType, partial)
 # What `torch.compile` puts on the module that it wraps another in
 COMPILED = ("forward", "_forward", "dynamo_ctx")
 # Classes of objects that are copied if they hold on to modules
@@ -253,16 +254,29 @@ def _members(value: Any) -> list[Any]:
 
 
 def _enclosed(function: FunctionType) -> list[Any]:
-    """What a function takes from around it: variables of functions, and global ones that are modules of
-    torch."""
+    """What a function takes from around it: variables of functions; and global ones that may lead to a model,
+    which is not all of them: a logger alone leads to every library."""
     cells = []
     for cell in function.__closure__ or ():
         try:
             cells.append(cell.cell_contents)
         except ValueError:  # not filled yet
             continue
-    variables = map(function.__globals__.get, function.__code__.co_names)
-    return cells + [variable for variable in variables if isinstance(variable, nn.Module)]
+    variables = map(function.__globals__.get, _names(function.__code__))
+    return cells + [variable for variable in variables if _leads_on(variable, function)]
+
+
+def _names(code: CodeType) -> set[str]:
+    """Global names and attributes that a function uses, those of functions written inside it too."""
+    inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(_names, inside))
+
+
+def _leads_on(value: Any, function: FunctionType) -> bool:
+    """Whether a global value may hold on to modules: by its type, or since its class stands beside the function."""
+    return isinstance(value, CALLED + LISTS + DICTS + (nn.Module, ref)) or (
+        not isinstance(value, type) and type(value).__module__ == function.__module__
+    )
 
 
 def _slots(kind: type) -> tuple[str, ...]:

@@ -133,7 +133,9 @@ def _opens_in_transformers(folder: str) -> bool:
 
 
 def _in_form(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
-    """A live model in the form that is needed."""
+    """A live model in the form that is needed; one that `torch.compile` wraps is the model inside, since twins run
+    as they are written."""
+    model = getattr(model, "_orig_mod", model)
     if need == "trains":
         encoder = getattr(model, "encoder", model)
         cuts_of_model(encoder)  # says now, not after the training, if it could not be saved
