@@ -163,6 +163,7 @@ def test_settings_are_those_of_scores_and_lesions(classifier: Any, reviews: Task
         hw.evaluate(classifier, reviews, **options, **drawn),
         hw.lesion(classifier, reviews, {}, **options, **drawn),
     )
+    assert len(few) == 30
     np.testing.assert_array_equal(few.predictions, lesioned.tasks["reviews"].predictions[0])
     assert few.score == float(lesioned.performance.loc["intact", "reviews"])
     scores = hw.score(classifier, reviews, examples=30, seed=3, split="validation", **options)

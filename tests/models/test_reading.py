@@ -15,7 +15,7 @@ from headwise.models import open_model
 from headwise.models._reading import check_tokens, most_tokens, read_examples
 from headwise.probing import HeadEmbedding
 from headwise.similarity import sentence_vectors
-from headwise.tasks import Task
+from headwise.tasks import Sentence, Task
 from headwise.training import TrainerData, TrainerModel, few_shot
 from words import BERT, LANGUAGE, word_tokenizer
 
@@ -244,8 +244,11 @@ def test_tokens_that_no_text_holds_must_have_rows_too() -> None:
     """Padding, and what may stand where a token was masked."""
     padded = words()
     padded.add_special_tokens({"pad_token": "<padding>"})
+    hw.score(classifier(), task(), tokenizer=padded, quiet=True)  # rows are filled with the model's own
+    without = classifier()
+    without.config.pad_token_id = None
     with pytest.raises(HeadwiseError, match="its token '<padding>' is number 40"):
-        hw.score(classifier(), task(), tokenizer=padded, quiet=True)
+        hw.score(without, task(), tokenizer=padded, quiet=True)
     more = word_tokenizer([*WORDS, "[MASK]"], "[CLS]", "[SEP]")
     lm = t.BertForMaskedLM(t.BertConfig(**SIZE))
     with pytest.raises(HeadwiseError, match=r"its token '\[MASK\]' is number 40"):
@@ -260,3 +263,64 @@ def test_prompts_of_contrasts_are_never_cut() -> None:
     contrast = Task("c", data={"train": rows, "validation": rows}, kind="contrast")
     with pytest.raises(HeadwiseError, match=f"more than max_length={POSITIONS}: nothing may be cut"):
         read_examples(gpt(), word_tokenizer([*LANGUAGE, *WORDS[4:]], "<s>"), contrast.split("train"), 64)
+
+
+CLASSIFIERS: dict[str, Any] = {
+    "bert": lambda: t.BertForSequenceClassification(t.BertConfig(**SIZE, initializer_range=0.5)),
+    "distilbert": lambda: t.DistilBertForSequenceClassification(
+        t.DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=16, vocab_size=40, initializer_range=0.5)
+    ),
+    "t5": lambda: t.T5ForTokenClassification(t.T5Config(d_model=16, d_kv=8, num_layers=2, num_heads=2, d_ff=16, vocab_size=40)),
+    "gpt2": lambda: t.GPT2ForSequenceClassification(
+        t.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40, initializer_range=0.5, pad_token_id=39)
+    ),
+    "llama": lambda: t.LlamaForSequenceClassification(
+        t.LlamaConfig(**SIZE, initializer_range=0.5, pad_token_id=39)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", CLASSIFIERS)
+def test_a_text_is_classified_as_it_is_alone_wherever_and_by_whatever_rows_are_filled(
+    family: str, side: str
+) -> None:
+    """transformers reads the first column of an encoder, and of a decoder the last token that is not the model's own padding."""
+    torch.manual_seed(0)
+    model, tokenizer = CLASSIFIERS[family]().eval(), words(padding_side=side)
+    kind = "tags" if family == "t5" else "classes"
+    examples = [text.split()[: 2 + i % 9] for i, text in enumerate(texts())]
+    if kind == "tags":
+        rows: Any = [
+            Sentence(tuple(row), upos=tuple("AB"[i % 2] for i in range(len(row)))) for row in examples
+        ]
+    else:
+        rows = [(" ".join(row), "AB"[i % 2]) for i, row in enumerate(examples)]
+    task = Task("t", data={"train": rows, "validation": rows}, kind=kind)
+    model.config.id2label = {0: "A", 1: "B"}
+    found = hw.evaluate(model, task, tokenizer=tokenizer, batch_size=8, quiet=True)
+    losses = []
+    for i, row in enumerate(examples):
+        with torch.no_grad():
+            logits = model(**tokenizer(" ".join(row), return_tensors="pt")).logits[0]
+        logits, gold = (
+            (logits[1:-1], [j % 2 for j in range(len(row))]) if kind == "tags" else (logits[None], [i % 2])
+        )
+        losses.append(float(torch.nn.functional.cross_entropy(logits, torch.tensor(gold))))
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-4)
+
+
+def test_a_padding_token_that_is_none_is_refused_where_it_decides() -> None:
+    model = t.LlamaForSequenceClassification(t.LlamaConfig(**SIZE, pad_token_id=None)).eval()
+    model.config.pad_token_id = -1  # as in the first checkpoints of Llama
+    model.config.id2label = {0: "A", 1: "B"}
+    rows = [(text, "AB"[i % 2]) for i, text in enumerate(texts())]
+    with pytest.raises(
+        HeadwiseError, match=r"pad_token_id=-1, which is no token.*set model.config.pad_token_id = 0"
+    ):
+        hw.evaluate(
+            model,
+            Task("t", data={"train": rows, "validation": rows}, kind="classes"),
+            tokenizer=words(),
+            quiet=True,
+        )

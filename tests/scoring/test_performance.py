@@ -25,7 +25,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "l0": {"steps": 2},
     "subset": {"steps": 2},
     "causal-gating": {"steps": 2},
-    "integrated-gradients": {"steps": 2},
+    "integrated-gradients": {"steps": 1},
     "attention-attribution": {"steps": 1},
     "shapley": {"permutations": 1},
 }

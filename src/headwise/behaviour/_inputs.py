@@ -14,7 +14,7 @@ from torch import Tensor
 from headwise.behaviour._patterns import Tokens
 from headwise.errors import HeadwiseError
 from headwise.heads import device_of, root_of
-from headwise.models import check_tokens, check_without_soft_prompt, most_tokens
+from headwise.models import check_tokens, check_without_soft_prompt, most_tokens, padding_side
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Reader:
             delimiters: the tokens that are.
             rare: of each row its rarest tokens; default: none.
         """
-        left = self.tokenizer.padding_side == "left" and not self.encoder_decoder
+        left = padding_side(self.root, self.tokenizer) == "left"
         ids, real = padded(rows, self.pad, left)
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": real.long()}
         if left and "position_ids" in self.accepted:

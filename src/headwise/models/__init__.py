@@ -106,12 +106,12 @@ if TYPE_CHECKING:  # for other rooms, not for users
         check_tokens,
         length_within,
         most_tokens,
+        padding_side,
         read_examples,
         reading_length,
     )
     from headwise.models._soft_prompts import (
         check_without_soft_prompt,
-        padding_side,
         real_columns,
         text_columns,
         text_maps,

@@ -11,9 +11,9 @@ from torch import nn
 
 from headwise._base.names import shown
 from headwise.errors import HeadwiseError
-from headwise.heads import soft_prompt
+from headwise.heads import root_of, soft_prompt
 from headwise.models._memory import DEFAULT_LENGTH, length_of
-from headwise.models._soft_prompts import padding_side
+from headwise.models._pooling import default_pooling
 from headwise.tasks import KINDS, Encoded, Examples, encode, own_limit
 
 MOST_UNKNOWN = 0.5  # share of a text's tokens that may be unknown to its tokenizer
@@ -87,9 +87,44 @@ def read_examples(
     limit = max_length if max_length is not None else own_limit(tokenizer)
     length = most_tokens(model) if limit is None else length_within(limit, model)
     encoded = encode(examples, tokenizer, length, **options)
-    encoded = replace(encoded, pads_left=padding_side(model, tokenizer) == "left")
+    side, pad = padding_side(model, tokenizer), padding_token(model, encoded.pad)
+    encoded = replace(encoded, pads_left=side == "left", pad=pad)
     check_fit(model, tokenizer, encoded)
     return encoded
+
+
+def padding_side(model: nn.Module, tokenizer: Any) -> str:
+    """Where texts are padded, so that what is made of a text does not depend on the others in its batch.
+
+    On the left only before models that read from left to right: others read a text from its first column, as [CLS] or as position 0,
+    and behind a soft prompt padding would come between it and the text.
+    """
+    reads_last = default_pooling(root_of(model).config) == "last"
+    return str(tokenizer.padding_side) if reads_last and soft_prompt(model) is None else "right"
+
+
+def padding_token(model: nn.Module, token: int) -> int:
+    """What fills rows: the model's own padding token, since a left-to-right classifier takes any other for the end of a text.
+
+    Args:
+        model: of transformers.
+        token: the tokenizer's padding token, for models without one.
+
+    Raises:
+        HeadwiseError: such a classifier names a padding token that no text can hold.
+    """
+    root: Any = root_of(model)
+    stated = root.config.get_text_config().pad_token_id
+    if stated is None:
+        return token
+    if stated >= 0:
+        return int(stated)
+    if hasattr(root, "score"):  # what such classifiers call their last layer
+        raise HeadwiseError(
+            f"the configuration of this {type(root).__name__} has pad_token_id={stated}, which is no token, so the model would "
+            f"take padding for the end of a text: set model.config.pad_token_id = {token}"
+        )
+    return token
 
 
 def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:

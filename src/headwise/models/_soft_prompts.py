@@ -15,11 +15,6 @@ from headwise.heads import root_of, soft_prompt, virtual_tokens, with_virtual_co
 from headwise.models._pooling import default_pooling
 
 
-def padding_side(model: nn.Module, tokenizer: Any) -> str:
-    """Where texts are padded: behind a soft prompt on the right, since on the left what is made of a text would depend on the others."""
-    return "right" if soft_prompt(model) is not None else str(tokenizer.padding_side)
-
-
 def text_columns(encoder: nn.Module, values: Tensor) -> Tensor:
     """Values (rows, tokens, ...) of a pass, those of the text's own tokens."""
     return values[:, virtual_tokens(encoder) :]

@@ -206,9 +206,7 @@ def own_limit(tokenizer: Any) -> int | None:
 
 
 def _pad_token(tokenizer: Any) -> int:
-    """What fills the padding. Its value never reaches a result (the attention mask hides it), so that any
-    token will do.
-    """
+    """What fills the padding, until a model is known that has a padding token of its own."""
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)
