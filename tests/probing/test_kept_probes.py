@@ -104,7 +104,7 @@ def test_which_splits_choose_is_part_of_it(folder: Path, tmp_path: Path) -> None
         kind="classes",
         classes=["0", "1"],
     )
-    own = Task.of("planted", {split: cut.split(split) for split in cut.splits})
+    own = Task.from_examples("planted", {split: cut.split(split) for split in cut.splits})
     assert [own.split(split).fingerprint for split in own.splits] == [
         cut.split(split).fingerprint for split in cut.splits
     ]

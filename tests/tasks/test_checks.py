@@ -172,7 +172,7 @@ def test_tasks_of_examples_can_be_renamed_and_changed() -> None:
     assert task.renamed("u").fingerprint == task.fingerprint != small.fingerprint
     other = Task("x", data={"train": [("a", "c"), ("b", "d")]}).split("train")
     with pytest.raises(HeadwiseError, match="differ in kind or classes"):
-        Task.of("bad", {"train": task.split("train"), "test": other})
+        Task.from_examples("bad", {"train": task.split("train"), "test": other})
 
 
 def test_f1_is_of_two_classes() -> None:

@@ -70,7 +70,7 @@ def test_a_new_kind_is_an_entry_and_a_decoder(wordpiece: Any, monkeypatch: pytes
             return DecoderOutput(right, torch.stack([right, right + 1, right], dim=1), right)
 
     labels = np.array([1.0, 2.0, 3.0, 4.0])
-    task = Task.of("t", {"validation": Examples(TEXTS, labels, "lengths")})
+    task = Task.from_examples("t", {"validation": Examples(TEXTS, labels, "lengths")})
     assert (task.metric, task.chance) == ("token-accuracy", 0.25)
     (batch,) = batches(encode(task.split("validation"), wordpiece, 16), 4)
     np.testing.assert_array_equal(batch.labels, labels[batch.index])

@@ -18,7 +18,7 @@ def evaluation(predictions: np.ndarray, labels: np.ndarray, metric: str) -> Eval
     kind = "number" if metric == "spearman" else "classes"
     classes = () if kind == "number" else ("a", "b", "c")
     examples = Examples([("x",)] * len(labels), labels, kind, classes)
-    task = Task.of("t", {"validation": examples}, metric=metric)
+    task = Task.from_examples("t", {"validation": examples}, metric=metric)
     return Evaluation.of(task, examples, (predictions, np.zeros(len(labels))), "validation")
 
 

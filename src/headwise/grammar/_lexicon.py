@@ -1,7 +1,7 @@
 """The grammar's words: read from `lexicon.txt`, with their forms, meanings, and the split each belongs to."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from itertools import cycle
 
@@ -48,7 +48,7 @@ class Entry:
         return min(self.lemma, self.synonym or self.lemma)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lexicon:
     """Entries by (kind, topic, category), and the category each category word belongs to."""
 
@@ -63,10 +63,9 @@ class Lexicon:
 
     def named(self, kind: str, lemma: str) -> Entry:
         """The entry of a lemma."""
-        entry = _by_name(self).get((kind, lemma))
-        if entry is None:
+        if (kind, lemma) not in self._by_name:
             raise HeadwiseError(f"the grammar has no {kind} {lemma!r}")
-        return entry
+        return self._by_name[kind, lemma]
 
     def synonym(self, entry: Entry) -> Entry:
         """The entry that means the same, or the entry itself where there is none."""
@@ -75,44 +74,33 @@ class Lexicon:
 
     def hypernyms(self, entry: Entry) -> tuple[Entry, ...]:
         """The category words above a noun, nearest first: trout -> fish, animal."""
-        return _above(self, entry.category)
+        words = []
+        category = entry.category
+        while category in self.above:
+            words.append(self.named("kind", category))
+            category = self.above[category]
+        return tuple(words)
 
     def hyponyms(self, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
         """The nouns of a kind below a category word, on whatever level: animal -> trout, wasp, ..."""
-        return _below(self, kind, category, split)
+        return _hyponyms(self, kind, category, split)
 
-    @property
+    @cached_property
     def topics(self) -> tuple[str, ...]:
         """The topics that have people and things of their own, sorted."""
-        return _topics(self)
+        return tuple(sorted({entry.topic for entry in self.entries if entry.kind == "person"}))
 
-    def __hash__(self) -> int:
-        return id(self)
-
-
-@cache
-def _by_name(lexicon: Lexicon) -> dict[tuple[str, str], Entry]:
-    return {(entry.kind, entry.lemma): entry for entry in reversed(lexicon.entries)}
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], Entry]:
+        return {(entry.kind, entry.lemma): entry for entry in reversed(self.entries)}
 
 
 @cache
-def _above(lexicon: Lexicon, category: str) -> tuple[Entry, ...]:
+def _hyponyms(lexicon: Lexicon, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
     if category not in lexicon.above:
         return ()
-    return (lexicon.named("kind", category), *_above(lexicon, lexicon.above[category]))
-
-
-@cache
-def _below(lexicon: Lexicon, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
-    above = _by_name(lexicon).get(("kind", category))
-    return tuple(
-        entry for entry in lexicon.find(kind, None, None, split) if above in lexicon.hypernyms(entry)
-    )
-
-
-@cache
-def _topics(lexicon: Lexicon) -> tuple[str, ...]:
-    return tuple(sorted({entry.topic for entry in lexicon.entries if entry.kind == "person"}))
+    word = lexicon.named("kind", category)
+    return tuple(noun for noun in lexicon.find(kind, split=split) if word in lexicon.hypernyms(noun))
 
 
 @cache
@@ -123,8 +111,8 @@ def _find(
         entry
         for entry in lexicon.entries
         if entry.kind == kind
-        and (topic is None or entry.topic == topic)
-        and (category is None or entry.category == category)
+        and topic in (None, entry.topic)
+        and category in (None, entry.category)
         and (split is None or entry.split in (split, -1))
     )
 

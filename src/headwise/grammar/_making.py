@@ -13,7 +13,7 @@ from headwise.grammar import (
     _sentiment as sentiment,
 )
 from headwise.grammar._clauses import PAST, PLURAL, PRESENT, SINGULAR
-from headwise.grammar._lexicon import SPLITS, load
+from headwise.grammar._lexicon import load
 from headwise.grammar._phrases import Drawn, text_of
 from headwise.grammar._source import Source
 from headwise.grammar._treebank import treebank
@@ -82,14 +82,11 @@ def tasks(
             split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()
         }
         for layer in structured(treebanks, layers, synthetic=True):
-            if metric is not None:
-                splits = {split: layer.split(split) for split in SPLITS}
-                layer = Task.of(layer.name, splits, metric=metric, synthetic=True)
-            tasks_by_name[layer.name] = layer
+            tasks_by_name[layer.name] = layer if metric is None else layer.with_metric(metric)
     for name in names:
         if name in NAMES:
             splits = {split: _split(name, count, seed, split, shared_words) for split, count in sizes.items()}
-            tasks_by_name[name] = Task.of(name, splits, metric=metric, synthetic=True)
+            tasks_by_name[name] = Task.from_examples(name, splits, metric=metric, synthetic=True)
     return [tasks_by_name[name] for name in names]
 
 

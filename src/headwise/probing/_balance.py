@@ -178,4 +178,4 @@ def as_task(name: str, items: Items, synthetic: bool) -> Task:
     for split, members in items.items():
         labels = np.array([number[item.label] for item in members], dtype=np.int64)
         splits[split] = Examples([(item.text,) for item in members], labels, "classes", tuple(classes))
-    return Task.of(name, splits, synthetic=synthetic)
+    return Task.from_examples(name, splits, synthetic=synthetic)

@@ -64,7 +64,7 @@ def fine_tune(
 
     (given,) = open_tasks(tasks, [task])
     splits = three_splits(given, probing.examples, probing.seed)
-    tuned = Task.of(given.name, splits, metric=given.metric, synthetic=given.synthetic)
+    tuned = Task.from_examples(given.name, splits, metric=given.metric, synthetic=given.synthetic)
     before: Probes = load(probed.model("probes"))
     source = source_of(before, tuned.name, embedding)
     opened = open_model(str(model), need="encoder")

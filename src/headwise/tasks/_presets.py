@@ -224,4 +224,4 @@ def _ag_pair(path: str | Path | None, metric: str | None, seed: int) -> Task:
         splits["test"] = Task(
             "ag_pair", path={"test": file}, text=("text1", "text2"), kind="classes", classes=classes
         ).split("test")
-    return Task.of("ag_pair", splits, metric=metric)
+    return Task.from_examples("ag_pair", splits, metric=metric)

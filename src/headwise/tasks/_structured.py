@@ -64,7 +64,7 @@ def structured(
                 f"no training sentence has the layer {layer!r} ({', '.join(attributes)}); {remedy}"
             )
         examples = word_level(splits, kind, annotated[0], None)
-        tasks.append(Task.of(layer, examples, metric=metric, synthetic=synthetic))
+        tasks.append(Task.from_examples(layer, examples, metric=metric, synthetic=synthetic))
     return tasks
 
 

@@ -125,7 +125,7 @@ class Task:
     holds_out = False  # whether a tenth of train takes the place of the source's validation split
 
     @classmethod
-    def of(
+    def from_examples(
         cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False
     ) -> "Task":
         """A task of ready Examples, all of one kind and with the same classes."""
@@ -158,6 +158,7 @@ class Task:
 
     def with_metric(self, metric: str, by_user: bool = True) -> "Task":
         """The same task judged by another metric; `by_user` says whether a user chose it."""
+        metrics.check_known(metric, self.name)
         metrics.find(metric, self.kind)
         task = copy.copy(self)
         task._metric, task.metric_given = metric, by_user
@@ -167,7 +168,7 @@ class Task:
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
         """The same task with some splits replaced, e.g. by a small training sample."""
-        task = Task.of(
+        task = Task.from_examples(
             name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic
         )
         task.metric_given = self.metric_given
