@@ -218,14 +218,13 @@ def annotated(
 
 
 def word_level(
-    by_split: Mapping[str, list[Sentence]], kind: str, layer: str, classes: Sequence[str] | None
+    every_sentence: Mapping[str, list[Sentence]], kind: str, layer: str, classes: Sequence[str] | None
 ) -> dict[str, Examples]:
     """Examples of annotated sentences; sentences without the layer are left out.
 
     Classes found only outside the training split are numbered after those of training: rare relations and
     phrase labels are too common an accident for an error, and their numbers change nothing for the others.
     """
-    every_sentence = by_split
     by_split = {}
     for split, sentences in every_sentence.items():
         by_split[split] = [sentence for sentence in sentences if getattr(sentence, layer) is not None]

@@ -20,7 +20,7 @@ from headwise._base.parsing import one_line, read_json
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._tables import LINES, TABLES, as_table, read_table, stem, suffix, table_of_rows
-from headwise.tasks.readers import read_sentences
+from headwise.tasks.readers import READERS, brackets, read_sentences
 
 ALL = "all"
 SPLIT_NAMES = {
@@ -28,9 +28,9 @@ SPLIT_NAMES = {
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
     **dict.fromkeys(("test", "testing", "eval"), "test"),
 }
-TREES = (".ptb", ".mrg", ".trees")  # which may stand beside a .conllu file of the same sentences
-COLUMNS = (".conll", ".conll2003", ".bio", ".iob", ".iob2", ".gold_conll", ".v4_gold_conll")
-SENTENCES = (".conllu", *TREES, *COLUMNS)
+SENTENCES = tuple(ending for ending in READERS if ending not in TABLES)
+# which may stand beside a .conllu file of the same sentences
+TREES = tuple(ending for ending, read in READERS.items() if read == brackets.read)
 # what `save_to_disk` of the datasets library leaves
 SAVED = ("state.json", "dataset_info.json")
 SAVED_SPLITS = "dataset_dict.json"

@@ -18,11 +18,22 @@ from headwise.tasks.readers.tags import spans_from_tags as spans_from_tags
 
 __all__ = ["brackets", "columns", "conllu", "ontonotes", "propbank", "read_sentences"]
 
+
+def _read_columns(path: Path, **options: Any) -> list[Sentence]:
+    """CoNLL columns, CoNLL-2012 if the file begins with "#begin document"."""
+    with open_text(path) as handle:
+        is_ontonotes = handle.readline().startswith("#begin document")
+    if is_ontonotes:
+        return ontonotes.read(path, **options)
+    return columns.read(path, **options)
+
+
 READERS: dict[str, Callable[..., list[Sentence]]] = {
     ".conllu": conllu.read,
     **dict.fromkeys((".ptb", ".mrg", ".trees"), brackets.read),
     **dict.fromkeys((".gold_conll", ".v4_gold_conll"), ontonotes.read),
-    ".jsonl": propbank.read,
+    **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2"), _read_columns),
+    ".jsonl": propbank.read,  # of tasks about words; else a table
 }
 
 
@@ -37,8 +48,8 @@ def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
             `mentions`.
     """
     path = Path(path)
-    reader = READERS.get(suffix(path)) or _reader_of_columns(path)
-    sentences: list[Sentence] = reader(path, **options)
+    reader: Callable[..., list[Sentence]] = READERS.get(suffix(path), _read_columns)
+    sentences = reader(path, **options)
     if suffix(path) == ".conllu":
         base = path.name.split(".conllu")[0]
         beside = [
@@ -50,12 +61,6 @@ def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
             skip_bad = bool(options.get("skip_bad"))
             return merge(sentences, brackets.read(beside[0], skip_bad=skip_bad), skip_bad=skip_bad)
     return sentences
-
-
-def _reader_of_columns(path: Path) -> Callable[..., list[Sentence]]:
-    with open_text(path) as handle:
-        is_ontonotes = handle.readline().startswith("#begin document")
-    return ontonotes.read if is_ontonotes else columns.read
 
 
 def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = False) -> list[Sentence]:
