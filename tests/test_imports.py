@@ -49,7 +49,6 @@ BREACHES = {("similarity", "engine"), ("sharing", "report")}
 INSIDE_FUNCTIONS = {
     "studies": 61,
     "training": 26,
-    "cli": 18,
     "evaluation": 10,
     "scoring": 10,
     "tasks": 9,

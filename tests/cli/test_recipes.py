@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from headwise.cli import app
 from headwise.engine._recipe import RecipeError, find_recipe
-from headwise.errors import HeadwiseError
 
 FILES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 
@@ -22,15 +21,6 @@ def test_all_recipes_are_listed_and_printed() -> None:
         CliRunner().invoke(app, ["study", "recipes", "table5"]).stdout
         == (FILES[0].parent / "table5.toml").read_text()
     )
-
-
-@pytest.mark.parametrize(("before", "now"), [("list", "recipes"), ("ls", "runs")])
-def test_an_earlier_name_is_answered_with_the_new_one(before: str, now: str) -> None:
-    with pytest.raises(HeadwiseError, match=f"headwise study {before} is called headwise study {now} now"):
-        CliRunner().invoke(app, ["study", before], catch_exceptions=False)
-    shown = CliRunner().invoke(app, ["study", "--help"]).stdout
-    assert f"  {now} " in shown
-    assert f"  {before} " not in shown
 
 
 def test_a_recipe_by_name_is_checked_in_another_folder(

@@ -22,7 +22,6 @@ from headwise._base.command import carrying_out
 from headwise._base.names import legible
 from headwise._base.opener import TRUST
 from headwise._base.places import model_place
-from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
 from headwise.cli.lists import spread_lists
 from headwise.errors import HeadwiseError, Interrupted, MissingExtra

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise import engine, probing, studies
 from headwise._base.places import EMBEDDED
 from headwise.cli.common import (
     Figures,
@@ -16,7 +17,6 @@ from headwise.cli.common import (
     Trust,
     check_drawing,
     of_model,
-    own_bars,
     show,
     show_run,
 )
@@ -33,7 +33,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Group,
         rich_markup_mode=None,
-        help="Do different kinds of tasks claim the same heads, and does training them together harm those heads?\n\n"
+        help="Do different kinds of tasks claim the same heads, and does training them together harm those "
+        "heads?\n\n"
         "headwise stemcells --recipe recipes/stemcells-small.toml --out runs/stemcells --figures",
         no_args_is_help=False,
     )
@@ -56,28 +57,26 @@ def whole_study(
     json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
-    """Runs the study: trainings alone, in pairs and together, the heads each task claims, probes, and the tests over all of them.
+    """Runs the study: trainings alone, in pairs and together, the heads each task claims, probes, and the
+        tests over all of them.
 
-    Without a recipe: five tasks, three runs, small settings, on the sentences at --data or, without it, on the embedded grammar.
+    Without a recipe: five tasks, three runs, small settings, on the sentences at --data or, without it, on
+        the embedded grammar.
     """
     if context.invoked_subcommand is not None:
         return
-    from headwise import engine
-    from headwise.engine import apply_overrides, read_recipe_file
-    from headwise.studies import SMALL_RECIPE, stemcells_study
-
     if figures:
         check_drawing()
-    data: dict[str, Any] = read_recipe_file(recipe) if recipe is not None else dict(SMALL_RECIPE)
-    base = recipe.parent if recipe is not None else Path()
-    if recipe is None or model:
-        data["model"] = model or EMBEDDED
+    data: dict[str, Any] = {**studies.SMALL_RECIPE, "model": EMBEDDED}
+    base = Path()
+    if recipe is not None:
+        data, base = engine.read_recipe_file(recipe), recipe.parent
+    if model:
+        data["model"] = model
     data |= settings.to_table()
-    apply_overrides(data, sets or [])
-    checked, _ = engine.validate(stemcells_study, data, base, out)
-    if jobs == 0:
-        own_bars()
-    board = engine.run_study(stemcells_study, checked, out, jobs=jobs, quiet=json)
+    engine.apply_overrides(data, sets or [])
+    checked, _ = engine.validate(studies.stemcells_study, data, base, out)
+    board = engine.run_study(studies.stemcells_study, checked, out, jobs=jobs, quiet=json)
     if board.failed:
         raise typer.Exit(1)
     show_run(engine.open(out), json, figures)
@@ -90,17 +89,16 @@ def probe(
     labels: Annotated[bool, typer.Option("--labels", help="Also show the best head of every label.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Probes every head of a model without any training: centroids from train, best head chosen on validation, scores on test.
+    """Probes every head of a model without any training: centroids from train, best head chosen on
+        validation, scores on test.
 
-    headwise stemcells probe --model bert-base-uncased --data DIR/ewt --tasks treebank:pos treebank:dep --labels
+    headwise stemcells probe --model bert-base-uncased --data DIR/ewt --tasks treebank:pos treebank:dep
+    --labels
     """
-    from headwise.probing import profile
-
-    own_bars()
     prefix = "grammar" if source.data is None else "treebank"
     five = [f"{prefix}:{layer}" for layer in StemCells().tasks]
     tasks = source.with_changes(size=source.size or StemCells().size).find(
         source.names or (() if source.file else five)
     )
-    found = profile(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
-    show(found.section(labels), as_json)
+    profiles = probing.profile(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
+    show(profiles.section(labels), as_json)

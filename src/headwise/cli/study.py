@@ -9,6 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise import engine
+from headwise._base.command import carrying_out, given
+from headwise._base.progress import duration
+from headwise._base.sentences import counted
 from headwise.cli.common import (
     Group,
     Jobs,
@@ -17,7 +21,6 @@ from headwise.cli.common import (
     Trust,
     Verb,
     emit,
-    own_bars,
     print_mapping,
     print_rows,
     show as show_section,
@@ -25,8 +28,10 @@ from headwise.cli.common import (
 )
 from headwise.errors import HeadwiseError
 from headwise.settings import QUIET
+from headwise.studies import STUDIES
 
 STATES = ("done", "running", "failed", "blocked", "to come")
+COUNTS = ("total", "found", "computed", "failed", "blocked", "damaged")
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
 Source = Annotated[
@@ -42,35 +47,17 @@ Out = Annotated[
 Scale = Annotated[str | None, typer.Option("--scale", help="A scale that the recipe defines, e.g. small.")]
 
 
-RENAMED = {"list": "recipes", "ls": "runs"}  # before: too alike for two different things
-
-
-class Studies(Group):
-    """The commands; an earlier name is answered with the new one."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in RENAMED:
-            raise HeadwiseError(f"headwise study {args[0]} is called headwise study {RENAMED[args[0]]} now")
-        return super().resolve_command(ctx, args)
-
-
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
     study = typer.Typer(
-        cls=Studies,
+        cls=Group,
         no_args_is_help=True,
         rich_markup_mode=None,
-        help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run training-small --out runs/small",
+        help="Studies: run from a recipe, resume, show, check, export.\n\n"
+        "headwise study run training-small --out runs/small",
     )
-    for name, command in (
-        ("recipes", recipes),
-        ("run", run),
-        ("runs", runs),
-        ("show", show),
-        ("validate", validate),
-        ("export", export),
-    ):
-        study.command(name, cls=Verb)(command)
+    for command in (recipes, run, runs, show, validate, export):
+        study.command(command.__name__, cls=Verb)(command)
     app.add_typer(study, name="study")
 
 
@@ -84,17 +71,16 @@ def recipes(
 
     headwise study recipes specialization-five > mine.toml
     """
-    from headwise.engine import find_recipe, packaged_recipes
-
-    found = packaged_recipes()
+    files = engine.packaged_recipes()
     if name is not None:
-        find_recipe(name)  # says if there is none
-        typer.echo(found[name].read_text(encoding="utf-8"), nl=False)
+        engine.find_recipe(name)  # says if there is none
+        typer.echo(files[name].read_text(encoding="utf-8"), nl=False)
         return
     rows = []
-    for one in found:
-        data, _ = find_recipe(one)
-        rows.append({"recipe": one, "title": data.get("title", ""), "scales": sorted(data.get("scale", {}))})
+    for recipe in files:
+        data, _ = engine.find_recipe(recipe)
+        scales = sorted(data.get("scale", {}))
+        rows.append({"recipe": recipe, "title": data.get("title", ""), "scales": scales})
     if not emit(rows, as_json):
         print_rows("Recipes", [{**row, "scales": " ".join(row["scales"])} for row in rows])
         typer.echo("run one: headwise study run NAME [--scale small] [--set KEY=VALUE]")
@@ -105,15 +91,16 @@ def run(
     out: Out = None,
     sets: Sets = None,
     scale: Scale = None,
-    engine: Annotated[
-        str, typer.Option(help="local (processes on this machine) or ray (a cluster).")
+    backend: Annotated[
+        str, typer.Option("--engine", help="local (processes on this machine) or ray (a cluster).")
     ] = "local",
     jobs: Jobs = None,
     threads: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="CPU threads per worker; default: cores divided by the most workers, and at most OMP_NUM_THREADS.",
+            help="CPU threads per worker; default: cores divided by the most workers, and at most "
+            "OMP_NUM_THREADS.",
         ),
     ] = None,
     address: Annotated[
@@ -129,48 +116,35 @@ def run(
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
-    """Computes the missing cells of a study; rerun to resume. Exit status: 1 if cells failed, 2 for a user error, 130 if interrupted.
+    """Computes the missing cells of a study; rerun to resume. Exit status: 1 if cells failed, 2 for a user
+    error, 130 if interrupted.
 
     headwise study run training-small --out runs/small --set training.epochs=1
     """
-    from headwise._base.command import carrying_out, given
-    from headwise.engine import Run, parse_only, ready, run_study
-
-    some = parse_only(only or ())
+    coordinates = engine.parse_only(only or ())
     study, data, base, folder = _open(source, out, sets, scale)
-    recipe = ready(study, data, base, folder)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a cluster that takes the machine back is Ctrl-C too
-    if jobs == 0:
-        own_bars()
+    recipe = engine.ready(study, data, base, folder)
+    # a cluster that takes the machine back is Ctrl-C too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    where: dict[str, Any] = {"engine": backend, "jobs": jobs, "threads": threads, "address": address}
     with carrying_out(without_option(given(), "--only")):  # which the report says makes all of it
-        board = run_study(
-            study,
-            recipe,
-            folder,
-            engine=engine,
-            jobs=jobs,
-            threads=threads,
-            address=address,
-            only=some,
-            quiet=quiet,
-        )
-    left = sum(cell["state"] != "done" for cell in Run(folder).cells()) if some else 0
-    counts = {
-        name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")
-    }
-    finished = not (board.failed or board.blocked or left) and study.section is not None and Run(folder).files
+        board = engine.run_study(study, recipe, folder, only=coordinates, quiet=quiet, **where)
+    remaining = 0
+    if coordinates:
+        remaining = sum(cell["state"] != "done" for cell in engine.Run(folder).cells())
+    counts = {name: getattr(board, name) for name in COUNTS}
     if not as_json:
         print_mapping(str(folder), counts)
         typer.echo("")
-    if finished:
-        show_section(Run(folder).section(), as_json, folder, run=str(folder), **counts)
-    elif not emit({"run": str(folder), **counts, "findings": []}, as_json) and left and not board.failed:
-        typer.echo(f"{left} cell{'s' * (left != 1)} left: headwise study run {folder}")
+    incomplete = board.failed or board.blocked or remaining
+    if not incomplete and study.section is not None and engine.Run(folder).files:
+        show_section(engine.Run(folder).section(), as_json, folder, run=str(folder), **counts)
+    elif not emit({"run": str(folder), **counts, "findings": []}, as_json) and remaining and not board.failed:
+        typer.echo(f"{counted(remaining, 'cell')} left: headwise study run {folder}")
     if board.failed or board.blocked:
         typer.echo(
-            f"{board.failed} cell{'s' * (board.failed != 1)} failed: see headwise study show {folder}; rerun the study to retry them",
+            f"{counted(board.failed, 'cell')} failed: see headwise study show {folder}; rerun the study to "
+            "retry them",
             err=True,
         )
         raise typer.Exit(1)
@@ -183,20 +157,13 @@ def runs(
 
     headwise study runs results
     """
-    from headwise.engine import PLAN_FILE, Run
-
     if not folder.is_dir():
         raise HeadwiseError(f"no runs: there is no folder {folder.absolute()}; name the one that holds them")
     rows = []
-    for plan in sorted(folder.rglob(PLAN_FILE)):
-        states = Counter(cell["state"] for cell in Run(plan.parent).cells())
-        rows.append(
-            {
-                "run": str(plan.parent),
-                "cells": states.total(),
-                **{state: states[state] for state in ("done", "running", "failed")},
-            }
-        )
+    for plan in sorted(folder.rglob(engine.PLAN_FILE)):
+        states = Counter(cell["state"] for cell in engine.Run(plan.parent).cells())
+        counts = {state: states[state] for state in ("done", "running", "failed")}
+        rows.append({"run": str(plan.parent), "cells": states.total(), **counts})
     if not emit(rows, as_json):
         print_rows(f"runs in {folder}", rows)
 
@@ -218,9 +185,7 @@ def show(
 
     headwise study show runs/small --check
     """
-    from headwise.engine import Run
-
-    opened = Run(folder)
+    opened = engine.Run(folder)
     steps: dict[str, Counter[str]] = {}
     spent: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []
@@ -229,14 +194,16 @@ def show(
         spent[cell["step"]] += cell.get("seconds") or 0
         if every or as_json or cell["state"] in ("failed", "running") or len(listed) < LISTED:
             listed.append(cell)
-    damaged = opened.damage() if check else {}
-    if not emit(
-        {"steps": steps, "seconds": spent, "cells": listed, **({"damaged": damaged} if check else {})},
-        as_json,
-    ):
+    facts: dict[str, Any] = {"steps": steps, "seconds": spent, "cells": listed}
+    damaged: dict[str, list[str]] = {}
+    if check:
+        facts["damaged"] = damaged = opened.damage()
+    if not emit(facts, as_json):
         print_rows(str(folder), [_progress(step, counts, spent[step]) for step, counts in steps.items()])
         typer.echo("")
-        print_rows("cells", [_row(cell) for cell in listed[: None if every else LISTED]])
+        if not every:
+            listed = listed[:LISTED]
+        print_rows("cells", [_row(cell) for cell in listed])
         for name, wrong in damaged.items():
             typer.echo(f"damaged: results/{name}: {'; '.join(wrong)}", err=True)
     if damaged:
@@ -250,12 +217,10 @@ def validate(
 
     headwise study validate training-small
     """
-    from headwise.engine import validate as check
-
     study, data, base, folder = _open(source, out, sets, scale)
-    _, found = check(study, data, base, folder)
-    if not emit(found, as_json):
-        print_mapping(f"{source} is ready to run", found)
+    _, facts = engine.validate(study, data, base, folder)
+    if not emit(facts, as_json):
+        print_mapping(f"{source} is ready to run", facts)
 
 
 def export(
@@ -269,10 +234,8 @@ def export(
 
     headwise study export runs/small --to small
     """
-    from headwise.engine import Run, export as write
-
     target = to or folder / "numbers"
-    rows = write(Run(folder), target)
+    rows = engine.export(engine.Run(folder), target)
     written = {"rows": rows, "parquet": f"{target}.parquet", "csv": f"{target}.csv"}
     if not emit(written, as_json):
         print_mapping(str(folder), written)
@@ -282,60 +245,49 @@ def _open(
     source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
 ) -> tuple[Any, dict[str, Any], Path, Path]:
     """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
-    from headwise.engine import (
-        RecipeError,
-        Study,
-        apply_overrides,
-        apply_scale,
-        find_recipe,
-        resolve,
-        stored_recipe,
-    )
-    from headwise.studies import STUDIES
-
     if source.is_dir():
-        data, base, folder = stored_recipe(source), Path.cwd(), out or source
+        data, base, folder = engine.stored_recipe(source), Path.cwd(), out or source
     else:
-        (data, base), folder = find_recipe(source), out or Path("runs") / source.stem
-    apply_scale(data, scale)
-    apply_overrides(data, sets or ())
+        (data, base), folder = engine.find_recipe(source), out or Path("runs") / source.stem
+    engine.apply_scale(data, scale)
+    engine.apply_overrides(data, sets or ())
     kind = data.get("kind")
     if not isinstance(kind, str):
-        raise RecipeError(
-            f"kind: missing; the recipe must say which study it is: {', '.join(sorted(STUDIES)) or 'module:study'}"
+        raise engine.RecipeError(
+            f"kind: missing; the recipe must say which study it is: {', '.join(sorted(STUDIES))}"
         )
     if kind not in STUDIES and ":" not in kind:
         near = get_close_matches(kind, STUDIES, n=1)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else f"there are: {', '.join(sorted(STUDIES))}, or module:study of your own"
-        )
-        raise RecipeError(f"kind: given {kind!r}; {hint}")
-    study = resolve(STUDIES.get(kind, kind))
-    if not isinstance(study, Study):
-        raise RecipeError(f"kind: {kind!r} is a {type(study).__name__}, not a headwise.engine.Study")
+        hint = f"there are: {', '.join(sorted(STUDIES))}, or module:study of your own"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        raise engine.RecipeError(f"kind: given {kind!r}; {hint}")
+    study = engine.resolve(STUDIES.get(kind, kind))
+    if not isinstance(study, engine.Study):
+        raise engine.RecipeError(f"kind: {kind!r} is a {type(study).__name__}, not a headwise.engine.Study")
     return study, data, base, folder
 
 
 def _progress(step: str, counts: Counter[str], spent: float) -> dict[str, Any]:
     """How far a step of a run has come, and what is left of it."""
-    from headwise._base.progress import duration
-
-    mean = spent / counts["done"] if counts["done"] else 0.0
+    mean = spent / max(counts["done"], 1)
     waiting = sum(counts[state] for state in STATES[1:])
-    left = "?" if waiting and not counts["done"] else duration(mean * waiting) if waiting else ""
-    times = {"time spent": duration(spent), "each": duration(mean), "work left": left}
+    work_left = ""
+    if waiting:
+        work_left = duration(mean * waiting) if counts["done"] else "?"
+    times = {"time spent": duration(spent), "each": duration(mean), "work left": work_left}
     return {"step": step, "cells": counts.total(), **{state: counts[state] for state in STATES}, **times}
 
 
 def _row(cell: dict[str, Any]) -> dict[str, str]:
-    from headwise._base.progress import duration
-
-    bar = cell.get("bar")
-    what = cell.get("error") or (
-        f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", "")
-    )
-    seconds = time.time() - cell["started"] if "started" in cell else cell.get("seconds")
-    time_spent = duration(seconds) if seconds is not None else ""
-    return {"state": cell["state"], "cell": cell["cell"], "time": time_spent, "what": what}
+    row = {"state": cell["state"], "cell": cell["cell"], "time": "", "what": cell.get("host", "")}
+    if "started" in cell:
+        row["time"] = duration(time.time() - cell["started"])
+    elif cell.get("seconds") is not None:
+        row["time"] = duration(cell["seconds"])
+    if cell.get("error"):
+        row["what"] = cell["error"]
+    elif cell.get("bar"):
+        description, done, total = cell["bar"]
+        row["what"] = f"{description} {done}/{total or '?'} on {cell['host']}"
+    return row

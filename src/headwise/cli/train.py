@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, of_model, own_bars, show
+from headwise import training
+from headwise.cli.common import Json, of_model, show
 from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
 from headwise.tasks import TaskSource
@@ -23,7 +24,8 @@ def train(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat, important-head training]"
+            help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat, important-head "
+            "training]"
         ),
     ] = None,
     alpha: Annotated[
@@ -46,40 +48,37 @@ def train(
 ) -> None:
     """Trains a model on tasks by one or several methods, and prints tasks × methods, mean ± sd over seeds.
 
-    headwise train --model bert-base-uncased --data DIR --tasks sst2 mrpc rte --method iat --alpha 0.3 --seeds 3 --out runs/glue
+    headwise train --model bert-base-uncased --data DIR --tasks sst2 mrpc rte --method iat --alpha 0.3 --seeds
+    3 --out runs/glue
     """
-    from headwise.training import compare, is_first_process, write_submissions
-
-    own_bars()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a cluster that takes the machine back is Ctrl-C too
+    # a cluster that takes the machine back is Ctrl-C too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for name in settings.options:
         if name in options_of(Train):
             raise HeadwiseError(
                 f"--set {name}: it is not an option of a method but a setting: {flag(name, Train)}"
             )
-    found, also = source.find_trained()
-    methods, predict = method or ["iat"], settings.predict
-    options = settings.options | ({} if variant is None else {"variant": variant})
-    result = compare(
+    tasks, single_tasks = source.find_trained()
+    options = dict(settings.options)
+    if variant is not None:
+        options["variant"] = variant
+    result = training.compare(
         model,
-        found,
-        methods,
+        tasks,
+        method or ["iat"],
         seeds=seeds,
         sweep={name: values for name, values in (("alpha", alpha), ("delta", delta)) if values},
-        **settings.with_changes(out=out, also=also, options=options).given(),
+        **settings.with_changes(out=out, also=single_tasks, options=options).given(),
     )
-    if not is_first_process():
+    if not training.is_first_process():
         return
-    files = [str(path) for path in write_submissions(result, out)] if "test" in predict else []
+    files = []
+    if "test" in settings.predict:
+        files = [str(path) for path in training.write_submissions(result, out)]
     section = result.section()
-    lacking = [
-        task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)
-    ]
+    every_task = [*tasks, *single_tasks.values()]
+    lacking = [task.name for task in every_task if not set(settings.predict) <= set(task.splits)]
     if lacking:
-        section = replace(
-            section,
-            notes=[*section.notes, f"not predicted because they lack that split: {', '.join(lacking)}"],
-        )
+        note = f"not predicted because they lack that split: {', '.join(lacking)}"
+        section = replace(section, notes=[*section.notes, note])
     show(section, as_json, out, files=files)
