@@ -23,6 +23,8 @@ DETERMINERS = {
 }
 NUMERALS = ("two", "three", "four", "five")
 QUANTITIES = ("many", "several")
+PRONOUN_TAGS = {"who": "WP", "that": "WDT"}  # of relative pronouns
+RELATIONS = {"ARG0": "nsubj", "ARG1": "obj"}  # in an active clause, by role
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +120,8 @@ def relative(nominal: Nominal, pronoun: str, body: Clause, role: str) -> Nominal
     """A noun phrase with a relative clause: `body` lacks the argument, of the given role, that the pronoun
     stands for.
     """
-    tag = "WP" if pronoun == "who" else "WDT"
-    which = phrase("WHNP", Word(pronoun, pronoun, "PRON", tag, "PronType=Rel"))
-    relation = "nsubj" if role == "ARG0" else "obj"
-    relative_clause = phrase("SBAR", (which, relation), body.phrase())
+    which = phrase("WHNP", Word(pronoun, pronoun, "PRON", PRONOUN_TAGS[pronoun], "PronType=Rel"))
+    relative_clause = phrase("SBAR", (which, RELATIONS[role]), body.phrase())
     *inner_frames, frame = body.frames
     arguments = (*frame.arguments, (nominal.core, role), (which, f"R-{role}"))
     frames = (*inner_frames, replace(frame, arguments=arguments))
@@ -229,9 +229,10 @@ def clause(
     roles: list[tuple[Phrase | Word, str]] = []
     frames: list[Frame] = []
     behind: list[tuple[Phrase, str]] = []
+    subject_role, subject_relation = ("ARG1", "nsubj:pass") if passive else ("ARG0", "nsubj")
     if subject is not None:
         number = subject.number
-        roles.append((subject.phrase, "ARG1" if passive else "ARG0"))
+        roles.append((subject.phrase, subject_role))
         frames += subject.frames
     for target, relation, role in objects:
         if isinstance(target, Nominal):
@@ -246,7 +247,7 @@ def clause(
         else:
             behind.append((adjunct.phrase, adjunct.relation))
     if subject is not None:
-        children.append(Child(subject.phrase, "nsubj:pass" if passive else "nsubj"))
+        children.append(Child(subject.phrase, subject_relation))
     vp, verb, not_ = verb_phrase(entry, tense, aspect, number or SINGULAR, negated, passive, behind)
     if not_ is not None:
         roles.append((not_, "ARGM-NEG"))
