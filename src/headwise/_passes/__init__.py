@@ -1,1 +1,2 @@
-"""Passes of one model over one task's examples, whole or with heads silenced: what estimators and lesions both stand on."""
+"""Passes of one model over one task's examples, whole or with heads silenced: what estimators and lesions
+both stand on."""

@@ -1,4 +1,5 @@
-"""How good the intact model is on what a result was computed from: answers that passes come by anyway, and the rule for "at chance"."""
+"""How good the intact model is on what a result was computed from: answers that passes come by anyway, and
+the rule for "at chance"."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,8 +72,9 @@ class Answers:
 
 
 def judged(subject: "TaskSubject") -> dict[str, Any]:
-    """For the attributes of a result, each by task: `performance`, every metric of the intact model on the examples that were read; `chance`,
-    its metric for a guess that ignores the text; and `at_chance`, what must be said where the model is no better."""
+    """For the attributes of a result, each by task: `performance`, every metric of the intact model on the
+    examples that were read; `chance`, its metric for a guess that ignores the text; and `at_chance`, what
+    must be said where the model is no better."""
     if not _judging.get():
         return {}
     answers = subject.answers

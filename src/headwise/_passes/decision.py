@@ -1,4 +1,5 @@
-"""What decides a result that is computed from a model and tasks: known before the model is opened, and without torch."""
+"""What decides a result that is computed from a model and tasks: known before the model is opened, and
+without torch."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,9 @@
-"""Where a pass may begin. Entering a model in the middle is right only if blocks hand on nothing but their output.
+"""Where a pass may begin. Entering a model in the middle is right only if blocks hand on nothing but their
+output.
 
-The upper layers of Gemma 3n and Gemma 4 read keys and values that lower ones computed; a pass that begins in between lacks them. So every
-block in which passes are to begin is tried, on one real example, before any of them is relied on.
+The upper layers of Gemma 3n and Gemma 4 read keys and values that lower ones computed; a pass that begins in
+between lacks them. So every block in which passes are to begin is tried, on one real example, before any of
+them is relied on.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,8 +45,10 @@ class Entrances:
 
     Attributes:
         stack: the model's blocks; None if it has no list of blocks.
-        begins: for each block that was asked about, the highest one up to it in which a pass may begin; 0: whole passes only.
-        axes: for each block, which axis of each part of what it returns holds the rows of the batch; None: none does.
+        begins: for each block that was asked about, the highest one up to it in which a pass may begin; 0:
+            whole passes only.
+        axes: for each block, which axis of each part of what it returns holds the rows of the batch; None:
+            none does.
         note: why lower layers are not shared, or not by all passes; "" if they are.
     """
 
@@ -55,20 +59,24 @@ class Entrances:
 
     def begin(self, site: int) -> int:
         """The block in which a pass may begin that changes nothing below a site; 0: it must be whole."""
-        return 0 if self.stack is None else self.begins.get(self.stack.block_of[site], 0)
+        if self.stack is None:
+            return 0
+        return self.begins.get(self.stack.block_of[site], 0)
 
     def recording(self) -> AbstractContextManager[dict[int, Any]]:
         """Keeps what the blocks below the beginnings return in a pass: {block: output}."""
         return recording(self.stack, sorted({block - 1 for block in self.begins.values() if block}))
 
     def entered(self, block: int, outputs: dict[int, Any], times: int = 1) -> AbstractContextManager[None]:
-        """Inside, passes over a batch repeated `times` times begin in `block`, with what the block below once returned."""
+        """Inside, passes over a batch repeated `times` times begin in `block`, with what the block below once
+        returned."""
         if self.stack is None or block == 0:
             return nullcontext()
         return skipping(self.stack, block, repeat(outputs[block - 1], times, self.axes[block - 1]))
 
     def open_gates(self, block: int, gates: Tensor) -> Tensor:
-        """Gates (..., layers, heads) with those of layers below `block` at 1: what does not run cannot be gated."""
+        """Gates (..., layers, heads) with those of layers below `block` at 1: what does not run cannot be
+        gated."""
         if self.stack is None or block == 0:
             return gates
         gates = gates.clone()
@@ -76,7 +84,8 @@ class Entrances:
         return gates
 
 
-# A whole pass over one example: how often it is repeated, and what makes of gates those of a pass that begins higher up (other gates
+# A whole pass over one example: how often it is repeated, and what makes of gates those of a pass that begins
+# higher up (other gates
 # may not be set); returns a number for each copy.
 Run = Callable[[int, Callable[[Tensor], Tensor]], Tensor]
 
@@ -135,7 +144,8 @@ class _Trial:
     noise: float
 
     def holds(self, block: int) -> bool:
-        """Whether two copies started in `block` give what whole passes give: their answers, and what the last block returns."""
+        """Whether two copies started in `block` give what whole passes give: their answers, and what the last
+        block returns."""
         last = len(self.stack.blocks) - 1
         if block - 1 not in self.axes:
             return False
@@ -165,7 +175,9 @@ def _whole_passes(stack: Stack, run: Run) -> _Trial:
         with suppress(Unlike):
             axes[block] = row_axes(once[block], twice[block])
     last = len(stack.blocks) - 1
-    noise = _difference(repeat(once[last], 2, axes[last]), twice[last]) if last in axes else 0.0
+    noise = 0.0
+    if last in axes:
+        noise = _difference(repeat(once[last], 2, axes[last]), twice[last])
     return _Trial(stack, run, axes, once, twice, answers, noise)
 
 
@@ -174,7 +186,8 @@ def _same(gates: Tensor) -> Tensor:
 
 
 def row_axes(once: Any, twice: Any) -> list[int | None]:
-    """For each part of a block's output, the axis that has twice as many entries for twice the rows; None: none has, or it is no tensor.
+    """For each part of a block's output, the axis that has twice as many entries for twice the rows; None:
+    none has, or it is no tensor.
 
     Raises:
         Unlike: the outputs differ otherwise.
@@ -197,7 +210,8 @@ def _row_axis(once: Any, twice: Any) -> int | None:
 
 
 def repeat(value: Any, times: int, axes: list[int | None]) -> Any:
-    """A block's output for a batch repeated `times` times, whole batch after whole batch; `axes` as `row_axes` finds them."""
+    """A block's output for a batch repeated `times` times, whole batch after whole batch; `axes` as
+    `row_axes` finds them."""
     if times == 1:
         return value
     leaves, structure = tree_flatten(value)

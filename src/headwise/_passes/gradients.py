@@ -1,4 +1,5 @@
-"""Passes with gradients, through layers that hand them back: some quantised ones compute in integers, and end every gradient."""
+"""Passes with gradients, through layers that hand them back: some quantised ones compute in integers, and end
+every gradient."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ def with_gradients(model: nn.Module) -> Iterator[None]:
     """Gradients inside.
 
     Raises:
-        HeadwiseError: a layer of the model hands none back, so that derivatives would be those of another model.
+        HeadwiseError: a layer of the model hands none back, so that derivatives would be those of another
+            model.
     """
     refuse_one_way(model)
     with torch.enable_grad():
@@ -34,15 +36,17 @@ def refuse_one_way(model: nn.Module) -> None:
         kind = (type(module), type(weight), weight.dtype)
         if kind not in tried and _ends_gradients(module, weight, model):
             raise HeadwiseError(
-                f"{path} ({type(module).__name__} with weights as {type(weight).__name__} of {weight.dtype}) hands no true gradient back, "
-                "and this method needs the gradients of head outputs: choose one that needs none, such as 'ablation' or 'shapley', or open "
-                "the model without quantising it"
+                f"{path} ({type(module).__name__} with weights as {type(weight).__name__} of {weight.dtype}) "
+                "hands no true gradient back, and this method needs the gradients of head outputs: choose "
+                "one that needs none, such as 'ablation' or 'shapley', or open the model without quantising "
+                "it"
             )
         tried.add(kind)
 
 
 def _ends_gradients(module: nn.Module, weight: Tensor, model: nn.Module) -> bool:
-    """Whether the gradient of a linear layer differs from what its output does when its input moves: of all of it, or of a part."""
+    """Whether the gradient of a linear layer differs from what its output does when its input moves: of all
+    of it, or of a part."""
     width = getattr(module, "in_features", None)
     if not isinstance(width, int):
         return False

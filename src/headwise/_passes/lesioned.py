@@ -1,7 +1,8 @@
 """Evaluating many lesions of one model on one task, as cheaply as can be without changing the result.
 
-Three ways, mixed as it pays: lesions that touch only upper layers start from the intact model's lower layers; lesions of many heads
-run in a smaller model; the rest are gated, several in one batch while the batch is small.
+Three ways, mixed as it pays: lesions that touch only upper layers start from the intact model's lower layers;
+lesions of many heads run in a smaller model; the rest are gated, several in one batch while the batch is
+small.
 """
 
 import warnings
@@ -23,9 +24,11 @@ from headwise._passes.subject import TaskSubject
 from headwise.heads import HeadSet
 from headwise.models import check_answers
 
-# Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
+# Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its
+# arithmetic.
 TOKENS_AT_ONCE = {"cpu": 512, "cuda": 32768}
-# Removal copies the model and checks the copy, on the CPU the work of about 500 tokens; above this many bytes nothing is copied.
+# Removal copies the model and checks the copy, on the CPU the work of about 500 tokens; above this many bytes
+# nothing is copied.
 WORTH_REMOVING_TOKENS = 800
 MAX_COPY_BYTES = 2_000_000_000
 
@@ -37,7 +40,8 @@ class Outcome:
     Attributes:
         predictions: (lesions, examples), or (lesions, examples, columns) for kinds whose rows hold counts.
         losses: (lesions, examples).
-        ways: how the lesions were run: {"shared": 120, "removed": 0, "gated": 24, "intact": 1}, and why not otherwise.
+        ways: how the lesions were run: {"shared": 120, "removed": 0, "gated": 24, "intact": 1}, and why not
+            otherwise.
     """
 
     predictions: NDArray[Any]
@@ -78,13 +82,15 @@ def evaluate(
     how: str = "zero",
     reference: Any = None,
 ) -> Outcome:
-    """Every example's prediction and loss under every lesion; beside it, the subject's own silenced heads stay silenced.
+    """Every example's prediction and loss under every lesion; beside it, the subject's own silenced heads
+    stay silenced.
 
     Args:
         subject: the model and the task.
         sets: the heads each lesion silences; an empty set is the intact model.
         description: for the progress bar.
-        way: "auto", or one way for all: "gated", "shared", "removed", "one by one" (one full gated pass per lesion and batch).
+        way: "auto", or one way for all: "gated", "shared", "removed", "one by one" (one full gated pass per
+            lesion and batch).
         how: what a silenced head puts out: "zero", its "mean", or that of another example ("resample").
         reference: for "mean" and "resample", as `Heads.silenced` takes it.
     """
@@ -149,7 +155,8 @@ def make_plan(subject: TaskSubject, sets: Sequence[HeadSet], way: str = "auto") 
 
 
 def _find_entrances(subject: TaskSubject, sets: Sequence[HeadSet], plan: Plan) -> None:
-    """Moves lesions whose passes may not begin in their own block to the highest below it where they may, or to whole passes."""
+    """Moves lesions whose passes may not begin in their own block to the highest below it where they may, or
+    to whole passes."""
     highest = plan.shared[max(plan.shared)][0]
     # (1, layers, heads), which change nothing below any block that is tried
     gates = _gates(subject, [sets[highest]])

@@ -1,8 +1,10 @@
-"""Matrix products of passes without gradients by oneDNN, on processors where MKL leaves their widest registers unused.
+"""Matrix products of passes without gradients by oneDNN, on processors where MKL leaves their widest
+registers unused.
 
-torch gives float32 products on a CPU to MKL. On an AMD EPYC (Zen 5) MKL reaches the speed of half-wide registers, while oneDNN, which is
-part of torch too, takes 0.45 of its time in the same precision: results differ only by the order of summation. Measured there alone; on
-other processors without AVX-512, and on Intel's, for which MKL is made, nothing changes.
+torch gives float32 products on a CPU to MKL. On an AMD EPYC (Zen 5) MKL reaches the speed of half-wide
+registers, while oneDNN, which is part of torch too, takes 0.45 of its time in the same precision: results
+differ only by the order of summation. Measured there alone; on other processors without AVX-512, and on
+Intel's, for which MKL is made, nothing changes.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -15,14 +17,16 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
-# Multiplications from which it pays: a call of oneDNN costs 10 µs more than one of MKL, and the first of every shape 0.3 ms.
+# Multiplications from which it pays: a call of oneDNN costs 10 µs more than one of MKL, and the first of
+# every shape 0.3 ms.
 WORTH = 8_000_000
 ROWS = 16  # fewer are hardly a matrix: reading the weights is then all the work
 PLAIN = (Tensor, torch.nn.Parameter)  # not quantised, sharded or otherwise more than numbers
 
 
 class OneDNN(TorchFunctionMode):
-    """Inside, in this thread alone, large enough float32 products with weights run in oneDNN; every other call runs as it would."""
+    """Inside, in this thread alone, large enough float32 products with weights run in oneDNN; every other
+    call runs as it would."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is linear and not kwargs and 2 <= len(args) <= 3:
@@ -42,7 +46,8 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _pays(x: Any, weight: Any, bias: Any) -> bool:
-    """Whether this is a product x (..., in) with weight (out, in) that oneDNN computes faster; bias (out,) or None."""
+    """Whether this is a product x (..., in) with weight (out, in) that oneDNN computes faster; bias (out,) or
+    None."""
     for tensor in (x, weight) if bias is None else (x, weight, bias):
         if type(tensor) not in PLAIN or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             return False
@@ -66,7 +71,8 @@ def quick_products(device: torch.device) -> AbstractContextManager[Any]:
 
 @cache
 def faster() -> bool:
-    """Whether oneDNN is the faster one here: torch has both, and the processor has AVX-512 and is not Intel's."""
+    """Whether oneDNN is the faster one here: torch has both, and the processor has AVX-512 and is not
+    Intel's."""
     both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if (
         not both

@@ -20,8 +20,8 @@ class Reading(Opening):
     )
     precision: Literal["float32", "tf32", "bf16"] = option(
         "float32",
-        "Arithmetic of all passes, intact and lesioned: bf16 (automatic mixed precision), tf32 (NVIDIA GPUs), or float32 (no mixed "
-        "precision: the weights' own type).",
+        "Arithmetic of all passes, intact and lesioned: bf16 (automatic mixed precision), tf32 (NVIDIA "
+        "GPUs), or float32 (no mixed precision: the weights' own type).",
     )
     seed: int = SEED
     silenced: Any = option(None, "Heads to keep silenced throughout, a HeadSet.", live=True)

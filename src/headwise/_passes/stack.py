@@ -54,11 +54,14 @@ def find_stack(heads: Heads) -> Stack | str:
 
 @contextmanager
 def recording(stack: Stack | str | None, blocks: Sequence[int] | None = None) -> Iterator[dict[int, Any]]:
-    """Keeps what the blocks of these numbers (default: all) return in a pass: {block: output}; nothing where there is no stack."""
+    """Keeps what the blocks of these numbers (default: all) return in a pass: {block: output}; nothing where
+    there is no stack."""
     if not isinstance(stack, Stack):
         yield {}
         return
     outputs: dict[int, Any] = {}
+    if blocks is None:
+        blocks = range(len(stack.blocks))
 
     def keep(block: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
@@ -68,10 +71,7 @@ def recording(stack: Stack | str | None, blocks: Sequence[int] | None = None) ->
         return hook
 
     token = _recorded.set((*_recorded.get(), outputs))
-    handles = [
-        stack.blocks[block].register_forward_hook(keep(block))
-        for block in (range(len(stack.blocks)) if blocks is None else blocks)
-    ]
+    handles = [stack.blocks[block].register_forward_hook(keep(block)) for block in blocks]
     try:
         yield outputs
     finally:
@@ -81,7 +81,8 @@ def recording(stack: Stack | str | None, blocks: Sequence[int] | None = None) ->
 
 
 class StandIn:
-    """What is called instead of a block's `forward` while some thread or task skips the block; for all others it runs the block."""
+    """What is called instead of a block's `forward` while some thread or task skips the block; for all others
+    it runs the block."""
 
     headwise = True  # nothing of the user's
 
@@ -99,10 +100,11 @@ class StandIn:
 
 @contextmanager
 def skipping(stack: Stack, below: int, output: Any) -> Iterator[None]:
-    """Inside, the blocks under `below` do no work: each hands on `output`, which block `below` − 1 once returned.
+    """Inside, the blocks under `below` do no work: each hands on `output`, which block `below` − 1 once
+    returned.
 
-    The model's own code still runs from its embeddings to its head, so whatever it does between and after the blocks is kept. Passes
-    of other threads and tasks through the same model run all blocks.
+    The model's own code still runs from its embeddings to its head, so whatever it does between and after the
+    blocks is kept. Passes of other threads and tasks through the same model run all blocks.
     """
     skipped = stack.blocks[:below]
     token = _skipped.set((*_skipped.get(), (frozenset(skipped), output)))

@@ -47,8 +47,8 @@ class Subject:
     """A model that a call opened: opened, checked and moved once, then handed from step to step.
 
     Attributes:
-        model: answers `model(task.name, batch)` with one loss and one prediction per example; a live one is the
-            user's own.
+        model: answers `model(task.name, batch)` with one loss and one prediction per example; a live one is
+            the user's own.
         users_heads: its heads, if the user found them already.
     """
 
@@ -134,7 +134,8 @@ class TaskSubject:
         )
 
     def plan_in_order(self) -> Batches:
-        """All examples once, in the order of the data: for the one published variant whose result depends on the batches."""
+        """All examples once, in the order of the data: for the one published variant whose result depends on
+        the batches."""
         size = self.batch_size
         order = [np.arange(i, min(i + size, len(self.encoded))) for i in range(0, len(self.encoded), size)]
         return Batches(self.encoded, order, None, 0, 0.15)
@@ -153,12 +154,14 @@ class TaskSubject:
         return on_device(shown, self.device)
 
     def forward(self, batch: Batch, gates: Tensor | None = None, lowest: int = 0) -> DecoderOutput:
-        """The task's losses and predictions with head outputs multiplied by gates, or selected by gates of truth values.
+        """The task's losses and predictions with head outputs multiplied by gates, or selected by gates of
+        truth values.
 
         Args:
             batch: n examples in r rows.
-            gates: (layers, heads), (n, layers, heads) or (r, tokens, layers, heads); default: only the silenced heads are closed. They
-                stay silenced under gates of numbers; those of truth values name them too.
+            gates: (layers, heads), (n, layers, heads) or (r, tokens, layers, heads); default: only the
+                silenced heads are closed. They stay silenced under gates of numbers; those of truth values
+                name them too.
             lowest: layers under this one do not run.
         """
         if gates is None or gates.is_floating_point():
@@ -173,9 +176,12 @@ class TaskSubject:
         return self.heads.gated(gates)
 
     def lesioned(self, lowest: int = 0) -> AbstractContextManager[None]:
-        """Passes inside run without the heads that stay silenced, of layers from `lowest` on; what these put out need not be numbers."""
+        """Passes inside run without the heads that stay silenced, of layers from `lowest` on; what these put
+        out need not be numbers."""
         heads = HeadSet(head for head in self.silenced if head[0] >= lowest)
-        return self.heads.silenced(heads) if heads else nullcontext()
+        if not heads:
+            return nullcontext()
+        return self.heads.silenced(heads)
 
     def plain(self, batch: Batch) -> DecoderOutput:
         """The task's losses and predictions of the model as it is now."""
@@ -185,7 +191,8 @@ class TaskSubject:
         return output
 
     def check_losses(self) -> None:
-        """Refuses what was computed from passes with losses that are NaN, whose gradients may be numbers all the same.
+        """Refuses what was computed from passes with losses that are NaN, whose gradients may be numbers all
+        the same.
 
         Raises:
             HeadwiseError: there were such losses.
@@ -227,7 +234,8 @@ def computing(precision: str, device: torch.device) -> AbstractContextManager[An
         return quick_products(device)
     if device.type != "cuda":
         raise HeadwiseError(
-            f"precision='tf32' is arithmetic of NVIDIA GPUs, and the model is on {device.type}: choose float32 or bf16"
+            f"precision='tf32' is arithmetic of NVIDIA GPUs, and the model is on {device.type}: choose "
+            "float32 or bf16"
         )
     return _tf32()
 

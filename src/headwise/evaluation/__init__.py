@@ -7,9 +7,9 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.evaluation._api import evaluate as evaluate
     from headwise.evaluation._result import Evaluation as Evaluation, Evaluations as Evaluations
-    from headwise.evaluation._settings import Evaluating as Evaluating
 
 if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.evaluation._asking import answers
+    from headwise.evaluation._settings import Evaluating
 
 __getattr__, __all__ = lazily(__name__)

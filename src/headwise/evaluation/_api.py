@@ -20,16 +20,18 @@ def evaluate(model: Any, task: Task | Sequence[Task], settings: Evaluating) -> A
         found = hw.evaluate("my-classifier", task)
         found.score, found.interval, found.table()
 
-    Inside a block that silences, gates or steers the heads of a live model it is the changed model that answers.
+    Inside a block that silences, gates or steers the heads of a live model it is the changed model that
+    answers.
 
     Args:
-        model: a multi-task model, a plain transformers model with a head (classifier, tagger, causal or masked language model),
-            or a folder that headwise saved.
+        model: a multi-task model, a plain transformers model with a head (classifier, tagger, causal or
+            masked language model), or a folder that headwise saved.
         task: the task, or several that the model answers.
 
     Returns:
-        an `Evaluation`: `.score` with its `.interval`, `.metrics`, every example's answer in `.predictions` and `.table()`, `.notes`. Of
-        several tasks, `Evaluations` by name. A model that is at chance is warned of.
+        an `Evaluation`: `.score` with its `.interval`, `.metrics`, every example's answer in `.predictions`
+        and `.table()`, `.notes`. Of several tasks, `Evaluations` by name. A model that is at chance is warned
+        of.
     """
     several = not isinstance(task, Task)
     tasks = as_tasks(task)
@@ -48,7 +50,9 @@ def _kept(model: Any, tasks: list[Task], several: bool, settings: Evaluating) ->
         from headwise.evaluation._result import Evaluations
 
         by_task = _evaluations(model, tasks, settings)
-        return Evaluations(by_task) if several else next(iter(by_task.values()))
+        if several:
+            return Evaluations(by_task)
+        return by_task[tasks[0].name]
 
     def compute(entry: Entry) -> Any:
         result = run()

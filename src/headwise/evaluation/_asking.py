@@ -44,8 +44,10 @@ def answers(
         HeadwiseError: the model's outputs are NaN or infinite.
     """
     kind = KINDS[encoded.examples.kind]
-    rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
-    exact = torch.float64 if model.device.type != "mps" else torch.float32
+    rank, world = 0, 1
+    if accelerator:
+        rank, world = accelerator.process_index, accelerator.num_processes
+    exact = torch.float32 if model.device.type == "mps" else torch.float64
     table = torch.zeros(len(encoded), max(len(kind.counts), 1) + 1, dtype=exact, device=model.device)
     size = batch_size or (64 if model.device.type == "cpu" else 256)
     plan = batches(encoded, size, enough=BUSY_TOKENS.get(model.device.type))[rank::world]
@@ -53,7 +55,9 @@ def answers(
     def passing() -> AbstractContextManager[Any]:
         if accelerator is not None:
             return accelerator.autocast()
-        return computing(precision, model.device) if precision else nullcontext()
+        if precision is None:
+            return nullcontext()
+        return computing(precision, model.device)
 
     with twinned(model) as (twin,), torch.inference_mode():
         for batch in track(plan, description, len(plan), quiet=quiet or rank > 0):

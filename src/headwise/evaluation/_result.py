@@ -32,7 +32,8 @@ class Evaluation(Described):
         predictions: (examples,) class numbers or numbers, or (examples, counts).
         losses: (examples,) each example's loss; NaN where it has no label.
         labels: (examples,); None where predictions are counts.
-        chance: the metric of the best guess that ignores the text, on these examples; NaN where they have no labels.
+        chance: the metric of the best guess that ignores the text, on these examples; NaN where they have no
+            labels.
         settings: how it was run.
     """
 
@@ -71,7 +72,8 @@ class Evaluation(Described):
 
     @cached_property
     def score(self) -> float:
-        """The task's metric, as a share (1 is perfect) where it is one; NaN where the examples have no labels."""
+        """The task's metric, as a share (1 is perfect) where it is one; NaN where the examples have no
+        labels."""
         if not self.labelled:
             return float("nan")
         return metrics.score(self.task.metric, self.task.kind, self.predictions, self.labels)
@@ -95,7 +97,9 @@ class Evaluation(Described):
         """The metric on bootstrap samples of the examples, (resamples,)."""
         from headwise.lesions import metric_draws, resample_counts
 
-        draws = self.settings.get("bootstrap", 0) if self.labelled else 0
+        draws = 0
+        if self.labelled:
+            draws = self.settings.get("bootstrap", 0)
         rng = np.random.default_rng(self.settings.get("seed", 0))
         values = np.empty(draws)
         for start in range(0, draws, BLOCK):
@@ -108,7 +112,8 @@ class Evaluation(Described):
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Interval of the score over examples, exact for accuracy, else by bootstrap; NaN where there is none: `no_interval` says why."""
+        """Interval of the score over examples, exact for accuracy, else by bootstrap; NaN where there is
+        none: `no_interval` says why."""
         from headwise.lesions import interval
 
         if self.no_interval:
@@ -130,7 +135,8 @@ class Evaluation(Described):
 
     @property
     def _wrong(self) -> int | None:
-        """On how many examples the answer is not the label: few near a perfect score; None where answers are numbers or counts."""
+        """On how many examples the answer is not the label: few near a perfect score; None where answers are
+        numbers or counts."""
         if self.predictions.ndim > 1 or KINDS[self.task.kind].numbers:
             return None
         return int(np.sum(self.predictions != self.labels))
@@ -153,13 +159,17 @@ class Evaluation(Described):
 
     @cached_property
     def notes(self) -> list[str]:
-        """What a reader must know: whether the model is at chance, and whether classes were matched by order."""
+        """What a reader must know: whether the model is at chance, and whether classes were matched by
+        order."""
         little = "its score says little: was it trained for this task, and is the tokenizer its own?"
-        weak = [chance_note(self.task.name, self.score, self.chance, little)] if self.at_chance else []
-        return [*weak, *self.settings.get("by_order", {}).values()]
+        notes = list(self.settings.get("by_order", {}).values())
+        if self.at_chance:
+            notes.insert(0, chance_note(self.task.name, self.score, self.chance, little))
+        return notes
 
     def table(self) -> pd.DataFrame:
-        """One row per example: task, split, example, loss, and label and prediction, or the counts of the kind."""
+        """One row per example: task, split, example, loss, and label and prediction, or the counts of the
+        kind."""
         columns: dict[str, Any] = {
             "task": self.task.name,
             "split": self.split,
@@ -172,8 +182,8 @@ class Evaluation(Described):
         return pd.DataFrame({**columns, "loss": self.losses})
 
     def summary(self) -> pd.DataFrame:
-        """One row: task, split, metric, score with the ends of its interval, chance, whether it is at chance, examples, and why there is
-        no interval. Shares from 0 to 1."""
+        """One row: task, split, metric, score with the ends of its interval, chance, whether it is at chance,
+        examples, and why there is no interval. Shares from 0 to 1."""
         low, high = self.interval
         row = {
             "task": self.task.name,
@@ -211,7 +221,8 @@ class Evaluation(Described):
         return f"{examples}: {metric} {score}{percent} ({span}){beside}."
 
     def save(self, folder: str | Path, **deciding: Any) -> Path:
-        """Writes every prediction and the summary; `headwise.load(folder)` opens it. The folder appears whole.
+        """Writes every prediction and the summary; `headwise.load(folder)` opens it. The folder appears
+        whole.
 
         Raises:
             HeadwiseError: the folder exists already.
@@ -296,7 +307,9 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Evaluation | Evaluat
     by_task = {
         facts["name"]: _loaded(table[table["task"] == facts["name"]], facts) for facts in record["tasks"]
     }
-    return Evaluations(by_task) if record["together"] else next(iter(by_task.values()))
+    if record["together"]:
+        return Evaluations(by_task)
+    return next(iter(by_task.values()))
 
 
 def _loaded(rows: pd.DataFrame, facts: Mapping[str, Any]) -> Evaluation:
@@ -310,7 +323,9 @@ def _loaded(rows: pd.DataFrame, facts: Mapping[str, Any]) -> Evaluation:
         number_type = np.float64 if kind.numbers else np.int64
         predictions = rows["prediction"].to_numpy().astype(number_type)
         labels = rows["label"].to_numpy().astype(number_type)
-    chance = float("nan" if facts["chance"] is None else facts["chance"])
+    chance = np.nan
+    if facts["chance"] is not None:
+        chance = float(facts["chance"])
     task, losses = SavedTask.from_json(facts), rows["loss"].to_numpy()
     return Evaluation(task, facts["split"], predictions, losses, labels, chance, dict(facts["settings"]))
 
@@ -318,4 +333,6 @@ def _loaded(rows: pd.DataFrame, facts: Mapping[str, Any]) -> Evaluation:
 def _json(value: float) -> float | str | None:
     if np.isnan(value):
         return None
-    return "inf" if np.isinf(value) else value
+    if np.isinf(value):
+        return "inf"
+    return value

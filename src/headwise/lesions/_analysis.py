@@ -36,10 +36,10 @@ class Analysis:
         tasks: names, in the order of every axis below.
         intact: (tasks,); performance: (lesions, tasks); chance: (tasks,); examples: (tasks,), held-out ones.
         rp: (lesions, tasks), relative performance (Eq. 5); corrected: the same, chance-corrected.
-        draws: (bootstrap, lesions, tasks), relative performance of each bootstrap sample; empty if none was asked for, NaN for tasks
-            with fewer than 50 examples, whose intervals would be too narrow.
-        differing: (1 + lesions, 1 + lesions, tasks), on how many examples the answers to a task differ between two lesions; the first
-            is the intact model.
+        draws: (bootstrap, lesions, tasks), relative performance of each bootstrap sample; empty if none was
+            asked for, NaN for tasks with fewer than 50 examples, whose intervals would be too narrow.
+        differing: (1 + lesions, 1 + lesions, tasks), on how many examples the answers to a task differ
+            between two lesions; the first is the intact model.
         level: of the intervals.
     """
 
@@ -90,14 +90,16 @@ class Analysis:
         return bounds
 
     def rp_bounds(self, lesions: Sequence[int], task: int) -> Bounds:
-        """Bootstrap interval of a task's mean relative performance under some lesions, or why there is none."""
+        """Bootstrap interval of a task's mean relative performance under some lesions, or why there is
+        none."""
         apart = float(self.differing[0, [1 + lesion for lesion in lesions], task].mean())
         return self._bounds(
             self.rp[lesions, task].mean(), self.draws[:, lesions, task].mean(1), [task], apart
         )
 
     def _apart(self, lesions: Sequence[int], tasks: Sequence[int]) -> float:
-        """On how many examples the answers under a task's own lesion differ from those under another one, on average; all tasks together."""
+        """On how many examples the answers under a task's own lesion differ from those under another one, on
+        average; all tasks together."""
         total = 0.0
         for task in tasks:
             rows = [1 + lesion for lesion in lesions if lesion != task]
@@ -126,7 +128,8 @@ class Analysis:
         return f"{' and '.join(weak)} {'are' if len(weak) > 1 else 'is'} not above chance when intact"
 
     def pairs(self) -> pd.DataFrame:
-        """One row per pair of tasks: D_A, D_B, D with its interval (fractions), the verdict, and why anything is missing."""
+        """One row per pair of tasks: D_A, D_B, D with its interval (fractions), the verdict, and why anything
+        is missing."""
         rows = []
         for (a, b), (low, high, why) in self.pair_bounds().items():
             d_a, d_b = d.per_task(_pair(self.rp, a, b))
@@ -172,7 +175,8 @@ def analyse(
         lesions: with every task of `tasks` and every lesion of `lesion_names`.
         tasks: the tasks compared.
         lesion_names: for each, the name of the lesion of its own heads.
-        bootstrap: resamples of the examples; the same for all lesions of a task, with the metric recomputed and head sets fixed.
+        bootstrap: resamples of the examples; the same for all lesions of a task, with the metric recomputed
+            and head sets fixed.
         level: of the intervals.
         seed: of the resamples.
     """
@@ -203,7 +207,8 @@ def analyse(
 def performance_draws(
     lesions: Lesions, tasks: Sequence[str], names: Sequence[str], draws: int, seed: int
 ) -> Array:
-    """The metric of each task under each named lesion on bootstrap samples of its examples: (draws, lesions, tasks)."""
+    """The metric of each task under each named lesion on bootstrap samples of its examples: (draws, lesions,
+    tasks)."""
     rows = [list(lesions.sets).index(name) for name in names]
     values = np.empty((draws, len(names), len(tasks)))
     for column, name in enumerate(tasks):

@@ -1,7 +1,9 @@
-"""Relative performance, dissociation scores and verdicts (functional specialization, Eq. 5–7): arithmetic on performance matrices.
+"""Relative performance, dissociation scores and verdicts (functional specialization, Eq. 5–7): arithmetic on
+performance matrices.
 
-Throughout, a performance matrix has lesions as rows and tasks as columns: `performance[j, i]` is the metric of task i while the
-top heads of task j are silenced. Leading axes (bootstrap draws, seeds, permutations) are carried along.
+Throughout, a performance matrix has lesions as rows and tasks as columns: `performance[j, i]` is the metric
+of task i while the top heads of task j are silenced. Leading axes (bootstrap draws, seeds, permutations) are
+carried along.
 """
 
 from collections.abc import Mapping, Set
@@ -28,8 +30,8 @@ def relative_performance(performance: ArrayLike, intact: ArrayLike) -> Array:
         intact: (..., tasks).
 
     Returns:
-        (..., lesions, tasks); NaN for a task whose intact metric is 0 or negative (Matthews' coefficient can be), since a ratio
-        to it means nothing.
+        (..., lesions, tasks); NaN for a task whose intact metric is 0 or negative (Matthews' coefficient can
+        be), since a ratio to it means nothing.
     """
     base = np.asarray(intact, dtype=float)[..., None, :]  # (..., 1, tasks)
     safe = np.where(base > 0, base, np.nan)
@@ -39,7 +41,8 @@ def relative_performance(performance: ArrayLike, intact: ArrayLike) -> Array:
 def chance_corrected(performance: ArrayLike, intact: ArrayLike, chance: ArrayLike) -> Array:
     """(P_lesion − c) ÷ (P_intact − c): 1 is unharmed, 0 is chance, on one scale for all tasks.
 
-    RP itself has its floor at chance ÷ intact (0.55 for two balanced classes, 0.26 for four), which differs between tasks.
+    RP itself has its floor at chance ÷ intact (0.55 for two balanced classes, 0.26 for four), which differs
+    between tasks.
 
     Args:
         performance: (..., lesions, tasks).
@@ -58,7 +61,8 @@ def _square(rp: ArrayLike) -> Array:
     matrix = np.asarray(rp, dtype=float)
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] < 2:
         raise HeadwiseError(
-            f"the matrix has shape {matrix.shape}; expected (..., n, n): one lesion per task, two tasks or more"
+            f"the matrix has shape {matrix.shape}; expected (..., n, n): one lesion per task, two tasks or "
+            "more"
         )
     return matrix
 
@@ -104,19 +108,23 @@ def verdict(d_a: float, d_b: float, threshold: float = THRESHOLD) -> Verdict:
     """What §4.1 calls a pair with these two scores (as fractions, 0.1 = 10 %).
 
     Returns:
-        "double" if both are positive, "distinct" if moreover their mean reaches the threshold; "single" if one exceeds the
-        threshold and the other is negative; "wrong ranking" if both are negative (each task suffers more from the other's heads,
-        so the important heads were not found); otherwise, and where a score is missing, "none".
+        "double" if both are positive, "distinct" if moreover their mean reaches the threshold; "single" if
+        one exceeds the threshold and the other is negative; "wrong ranking" if both are negative (each task
+        suffers more from the other's heads, so the important heads were not found); otherwise, and where a
+        score is missing, "none".
     """
     if d_a > 0 and d_b > 0:
         return "distinct" if (d_a + d_b) / 2 >= threshold else "double"
     if (d_a > threshold and d_b < 0) or (d_a < 0 and d_b > threshold):
         return "single"
-    return "wrong ranking" if d_a < 0 and d_b < 0 else "none"
+    if d_a < 0 and d_b < 0:
+        return "wrong ranking"
+    return "none"
 
 
 def overlap_matrix(sets: Mapping[str, HeadSet]) -> pd.DataFrame:
-    """|A∩B| ÷ n in percent (Table 11), tasks by tasks; n is the size of A's set (columns), equal for all under one fraction."""
+    """|A∩B| ÷ n in percent (Table 11), tasks by tasks; n is the size of A's set (columns), equal for all
+    under one fraction."""
     names = list(sets)
     columns = {a: [_percent(sets[a] & sets[b], sets[a]) for b in names] for a in names}
     table = pd.DataFrame(columns, index=pd.Index(names, name="B"), columns=names)
@@ -128,7 +136,8 @@ def _percent(shared: Set[tuple[int, int]], heads: HeadSet) -> float:
 
 
 def heads_per_layer(sets: Mapping[str, HeadSet], layers: int) -> pd.DataFrame:
-    """How many chosen heads lie in each layer (Fig. 4): one row per layer, one column per task, then their mean and σ.
+    """How many chosen heads lie in each layer (Fig. 4): one row per layer, one column per task, then their
+    mean and σ.
 
     σ is the standard deviation between tasks, with n and not n − 1 below, as the tasks are all there are.
     """

@@ -55,7 +55,8 @@ class TaskOutcome:
         )
 
     def differing(self, rows: Sequence[int]) -> NDArray[np.int64]:
-        """On how many examples two of some lesions differ: in whether they are right, for accuracy, else in what they predict."""
+        """On how many examples two of some lesions differ: in whether they are right, for accuracy, else in
+        what they predict."""
         answers = self.predictions[list(rows)]
         if self.metric == "accuracy" and self.labels is not None:
             answers = answers == self.labels
@@ -90,11 +91,14 @@ class Lesions(Described):
     def section(self) -> Section:
         """What is said of these lesions: every task's metric under each, and which one costs it most."""
         lesioned = self.performance.drop(INTACT, errors="ignore")
-        worst = lesioned.idxmin() if len(self.sets) > 1 else pd.Series(dtype=object)
+        worst = pd.Series(dtype=object)
+        if len(self.sets) > 1:
+            worst = lesioned.idxmin()
         intact = self.performance.loc[INTACT] if INTACT in self.sets else self.performance.iloc[0]
         lowest = lesioned.min()
         falls = [
-            f"{task} has its lowest value without {name}: {lowest[str(task)]:.3f}, intact {intact[str(task)]:.3f}"
+            f"{task} has its lowest value without {name}: {lowest[str(task)]:.3f}, intact "
+            f"{intact[str(task)]:.3f}"
             for task, name in worst.items()
         ]
         table = Table("performance", "Metric of each task under each lesion", self.performance.reset_index())
@@ -108,7 +112,8 @@ class Lesions(Described):
 
     @cached_property
     def notes(self) -> list[str]:
-        """What a reader must know: tasks at which the intact model is no better than a guess, and classes that were matched by order."""
+        """What a reader must know: tasks at which the intact model is no better than a guess, and classes
+        that were matched by order."""
         weak = [
             chance_note(name, outcome.values[0], outcome.chance, LITTLE)
             for name, outcome in self.tasks.items()
@@ -134,9 +139,11 @@ class Lesions(Described):
         return Lesions(self.sets | new_sets, tasks, self.settings)
 
     def table(self) -> pd.DataFrame:
-        """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
+        """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric
+        under that lesion.
 
-        The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right, tokens, nll, bytes) otherwise.
+        The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right,
+        tokens, nll, bytes) otherwise.
         """
         names = list(self.sets)
         tables = []
@@ -169,19 +176,21 @@ def lesion(
 ) -> Lesions:
     """Evaluates every task with every set of heads silenced.
 
-    Weights stay frozen and attention as it is; batches are sorted by length. Lesions that touch only upper layers start from the
-    intact model's lower ones, lesions of many heads run in a smaller model, and several lesions share a small batch, each
-    where that pays. The choice is automatic and changes results by rounding at most.
+    Weights stay frozen and attention as it is; batches are sorted by length. Lesions that touch only upper
+    layers start from the intact model's lower ones, lesions of many heads run in a smaller model, and several
+    lesions share a small batch, each where that pays. The choice is automatic and changes results by rounding
+    at most.
 
     Args:
         model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
         tasks: the task or tasks.
-        head_sets: sets, or lists of (layer, head) pairs, by name; or a list of them (then they are called "0", "1", …). The
-            intact model is always evaluated too.
+        head_sets: sets, or lists of (layer, head) pairs, by name; or a list of them (then they are called
+            "0", "1", …). The intact model is always evaluated too.
 
     Returns:
-        per-example predictions and metrics: `.performance` (lesions × tasks, the intact model first) and `.table()` (one row per lesion,
-        task, example); `.notes` has what a reader must know. A model that is at chance on a task is warned of.
+        per-example predictions and metrics: `.performance` (lesions × tasks, the intact model first) and
+        `.table()` (one row per lesion, task, example); `.notes` has what a reader must know. A model that is
+        at chance on a task is warned of.
     """
     results = lesions(model, tasks, head_sets, settings)
     for name, outcome in results.tasks.items():
@@ -230,7 +239,9 @@ def _reference(subject: "Subject", task: Task, settings: Lesion) -> Any:
     reading = settings.with_changes(split="train", examples=settings.reference_examples)
     task_subject = prepare(subject, task, reading)
     inputs = [batch.inputs for batch in task_subject.read(task_subject.plan())]
-    return subject.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
+    if settings.how == "mean":
+        return subject.heads.mean_outputs(inputs)
+    return inputs
 
 
 def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:

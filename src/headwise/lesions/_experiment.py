@@ -45,7 +45,8 @@ SAID = (
 
 @operation(Dissociate)
 def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Dissociation:
-    """Scores heads for every task, silences each task's top heads, and compares what that does to every task (Eq. 5–7).
+    """Scores heads for every task, silences each task's top heads, and compares what that does to every task
+    (Eq. 5–7).
 
     Args:
         model: a multi-task model, or a folder that headwise saved.
@@ -95,7 +96,8 @@ def _dissociate(model: Any, tasks: list[Task], settings: Dissociate) -> Dissocia
     heads, fraction, least = subject.heads, settings.fraction, settings.min_per_layer
     if not count_for(fraction, heads.total):
         raise HeadwiseError(
-            f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be silenced"
+            f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be "
+            "silenced"
         )
     scores = settings.scores
     names = [task.name for task in tasks]
@@ -176,8 +178,8 @@ def _check(tasks: Sequence[Task]) -> None:
     for task in tasks:
         if not task.higher_is_better:
             raise HeadwiseError(
-                f"task {task.name!r} is judged by {task.metric}, where lower is better, which would reverse the "
-                "sign of D; choose another metric, for instance metric='token-accuracy'"
+                f"task {task.name!r} is judged by {task.metric}, where lower is better, which would reverse "
+                "the sign of D; choose another metric, for instance metric='token-accuracy'"
             )
 
 

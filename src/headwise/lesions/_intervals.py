@@ -12,7 +12,8 @@ from headwise._base.least import least_resamples
 from headwise.errors import HeadwiseError
 
 Array = NDArray[np.float64]
-FLOOR = 3  # examples that differ, added to those that were seen: the next sample may have some where this one has few
+# examples that differ, added to those that were seen: the next sample may have some where this one has few
+FLOOR = 3
 
 
 def resample_counts(n: int, draws: int, seed: int | np.random.Generator) -> NDArray[np.int64]:
@@ -33,17 +34,20 @@ def interval(
     value: ArrayLike | None = None,
     differing: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
-    """The percentile interval of bootstrap draws along `axis`; NaN where there is none, and `why_none` says why.
+    """The percentile interval of bootstrap draws along `axis`; NaN where there is none, and `why_none` says
+    why.
 
     Args:
         draws: the bootstrap's values.
         level: of the interval.
         axis: of the draws.
-        examples: how many were resampled. A bootstrap of few is too narrow, so that its percentiles are taken further out: those of a
-            normal at Student's t times √(n ÷ (n − 1)), for n = 50 the 2.1st and 97.9th (Hesterberg 2015, §5.3).
-        value, differing: where the value comes from examples on which two things differ, as those that one of two lesions gets wrong,
-            the value and their number. Where they are few, as near 100 %, resamples know too little of those not seen: either end is
-            moved away from the value as if `FLOOR` more of them had been, by √(1 + 3 ÷ differing).
+        examples: how many were resampled. A bootstrap of few is too narrow, so that its percentiles are taken
+            further out: those of a normal at Student's t times √(n ÷ (n − 1)), for n = 50 the 2.1st and
+            97.9th (Hesterberg 2015, §5.3).
+        value, differing: where the value comes from examples on which two things differ, as those that one of
+            two lesions gets wrong, the value and their number. Where they are few, as near 100 %, resamples
+            know too little of those not seen: either end is moved away from the value as if `FLOOR` more of
+            them had been, by √(1 + 3 ÷ differing).
     """
     values = np.asarray(draws, dtype=float)
     if values.shape[axis] < least_resamples(level) or (examples is not None and examples < MIN_EXAMPLES):
@@ -70,8 +74,9 @@ def mean_interval(
     *,
     strata: Sequence[tuple[NDArray[np.int64], float]] | None = None,
 ) -> tuple[Array, Array]:
-    """The interval of a mean over examples, or of a sum of weighted means of strata: the wider of the percentiles of `interval` and of
-    the bootstrap of t, which follows skewed values; few values that differ from 0 count as a few more in both (`FLOOR`).
+    """The interval of a mean over examples, or of a sum of weighted means of strata: the wider of the
+    percentiles of `interval` and of the bootstrap of t, which follows skewed values; few values that differ
+    from 0 count as a few more in both (`FLOOR`).
 
     Args:
         values: (..., examples).

@@ -1,4 +1,5 @@
-"""Are a task's heads its own? Its set against sets of the same layers, drawn from the other tasks' heads, that harm the others as much."""
+"""Are a task's heads its own? Its set against sets of the same layers, drawn from the other tasks' heads,
+that harm the others as much."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,11 +13,13 @@ LEAST_SETS = MIN_ARRANGEMENTS - 1  # compared with, for p to reach 0.05
 
 
 def matched_masks(sets: Bools, scores: ArrayLike, task: int, draws: int, seed: int) -> Bools:
-    """Random sets with as many heads in every layer as a task's own, from random heads to the best heads of another task.
+    """Random sets with as many heads in every layer as a task's own, from random heads to the best heads of
+    another task.
 
-    For each draw another task and a share are drawn; heads count as that task ranks them with the probability of the share, and come in
-    random order after these. So the sets run from harmless to as harmful to the others as sets of these layers can be. Heads that this task
-    alone chose are taken last, where a layer has too few others.
+    For each draw another task and a share are drawn; heads count as that task ranks them with the probability
+    of the share, and come in random order after these. So the sets run from harmless to as harmful to the
+    others as sets of these layers can be. Heads that this task alone chose are taken last, where a layer has
+    too few others.
 
     Args:
         sets: (tasks, layers, heads), the heads each task chose.
@@ -43,12 +46,14 @@ def matched_masks(sets: Bools, scores: ArrayLike, task: int, draws: int, seed: i
 
 
 def matched_test(under_own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD:
-    """The test of one task: does its set harm it more than sets do that harm the other tasks at least as much as its set does?
+    """The test of one task: does its set harm it more than sets do that harm the other tasks at least as much
+    as its set does?
 
-    H0: what a set of heads does to this task goes by how much it does to the others and by the layers it lies in, whoever chose it. Sets
-    are matched by the harm measured, the mean fall of the other tasks' relative performance, and not by scores, which may rank heads
-    better for one task than for another. p = (1 + #{matched sets that harm the task as much}) ÷ (1 + matched sets); harm to a task rises
-    with harm to the others, so that sets that harm these more make p too large rather than too small.
+    H0: what a set of heads does to this task goes by how much it does to the others and by the layers it lies
+    in, whoever chose it. Sets are matched by the harm measured, the mean fall of the other tasks' relative
+    performance, and not by scores, which may rank heads better for one task than for another. p = (1 +
+    #{matched sets that harm the task as much}) ÷ (1 + matched sets); harm to a task rises with harm to the
+    others, so that sets that harm these more make p too large rather than too small.
 
     Args:
         under_own: (tasks,), relative performance of every task under the task's own lesion.
@@ -56,8 +61,8 @@ def matched_test(under_own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD
         task: which task's set it is.
 
     Returns:
-        d: the mean relative performance of the task under the matched sets minus that under its own; null: the same for each of the matched
-        sets in its place.
+        d: the mean relative performance of the task under the matched sets minus that under its own; null:
+        the same for each of the matched sets in its place.
     """
     mine, drawn = np.asarray(under_own, dtype=float), np.asarray(matched, dtype=float)
     nothing = np.array([])
@@ -68,7 +73,10 @@ def matched_test(under_own: ArrayLike, matched: ArrayLike, task: int) -> TestOfD
     values = drawn[as_harmful, task]
     d = float(values.mean() - mine[task]) if len(values) else float("nan")
     if len(values) < LEAST_SETS:
-        few = f"{len(values)} of {len(drawn)} sets of other heads harm the other tasks as much as its own do; {LEAST_SETS} are needed"
+        few = (
+            f"{len(values)} of {len(drawn)} sets of other heads harm the other tasks as much as its own do; "
+            f"{LEAST_SETS} are needed"
+        )
         return TestOfD(d, float("nan"), nothing, note=few)
     as_low = int((values <= mine[task] + 1e-12).sum())
     return TestOfD(d, (1 + as_low) / (1 + len(values)), values.mean() - values)

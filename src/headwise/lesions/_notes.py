@@ -1,4 +1,5 @@
-"""What is said beside the figures of a dissociation: what limits them, why something is missing, and what would help."""
+"""What is said beside the figures of a dissociation: what limits them, why something is missing, and what
+would help."""
 
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ def notes(result: "Dissociation") -> list[str]:
     for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
         if intact <= 0:
             sentences.append(
-                f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful"
+                f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not "
+                "meaningful"
             )
         elif (
             len(a.tasks) > 1
@@ -29,7 +31,8 @@ def notes(result: "Dissociation") -> list[str]:
             and (a.performance[:, a.tasks.index(name)] <= chance + 1e-12).all()
         ):
             sentences.append(
-                f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction"
+                f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller "
+                "fraction"
             )
     few = a.examples < MIN_EXAMPLES
     if len(a.draws):
@@ -55,7 +58,8 @@ def notes(result: "Dissociation") -> list[str]:
 
 
 def guesses(result: "Dissociation") -> list[str]:
-    """A sentence for each task at which the intact model is no better than a guess, on what lesions or else on what scores were read."""
+    """A sentence for each task at which the intact model is no better than a guess, on what lesions or else
+    on what scores were read."""
     a = result.analysis
     sentences = []
     for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
@@ -70,7 +74,8 @@ def guesses(result: "Dissociation") -> list[str]:
 
 
 def other_test(result: "Dissociation") -> str:
-    """Whether the re-split test can be run where the permutation test cannot, or what would help; empty once it was tried."""
+    """Whether the re-split test can be run where the permutation test cannot, or what would help; empty once
+    it was tried."""
     if result.tests or np.isnan(result.d):
         return ""
     within = result.settings["within_layers"]
@@ -80,16 +85,22 @@ def other_test(result: "Dissociation") -> str:
     able = sum(not reason for reason in why.values())
     if able:
         which = "" if able == len(why) else f" for {able} of {len(why)} pairs"
-        return f"the re-split test can be run instead{which} (--test-draws {MIN_DRAWS}; in Python, test_draws={MIN_DRAWS})"
+        options = f"--test-draws {MIN_DRAWS}; in Python, test_draws={MIN_DRAWS}"
+        return f"the re-split test can be run instead{which} ({options})"
     (a, b), reason = next(iter(why.items()))
     return f"the re-split test has too few splits as well: {a} and {b}: {reason}"
 
 
 def random_note(draws: int, level: float) -> str:
-    """What the rows of random sets are, and whether their range is an interval; empty where none was drawn."""
+    """What the rows of random sets are, and whether their range is an interval; empty where none was
+    drawn."""
     if draws < 2:
         return "random: one set, without a range" if draws else ""
     if draws < least_random(level):
-        return f"random: mean and range of {draws} sets, not an interval ({least_random(level)} sets are needed for {100 * level:g} %)"
+        needed = f"{least_random(level)} sets are needed for {100 * level:g} %"
+        return f"random: mean and range of {draws} sets, not an interval ({needed})"
     inside = (draws - 1) / (draws + 1)
-    return f"random: mean and range of {draws} sets; a further one lies within the range with probability {100 * inside:.0f} %"
+    return (
+        f"random: mean and range of {draws} sets; a further one lies within the range with probability "
+        f"{100 * inside:.0f} %"
+    )

@@ -1,4 +1,5 @@
-"""Metrics of bootstrap samples: the same resample of examples for every lesion, and the metric recomputed on it."""
+"""Metrics of bootstrap samples: the same resample of examples for every lesion, and the metric recomputed on
+it."""
 
 from typing import Any
 
@@ -21,10 +22,11 @@ def metric_draws(
 
     Args:
         metric, kind: as the task has them.
-        predictions: (lesions, examples), or (lesions, examples, columns) where a row of the table holds counts.
+        predictions: (lesions, examples), or (lesions, examples, columns) where a row of the table holds
+            counts.
         labels: (examples,); not needed where predictions are counts.
-        counts: (draws, examples): how often each example occurs in each sample, shared by all lesions, so that
-            differences between lesions are paired.
+        counts: (draws, examples): how often each example occurs in each sample, shared by all lesions, so
+            that differences between lesions are paired.
 
     Returns:
         (draws, lesions).

@@ -104,8 +104,8 @@ class Dissociation(Described):
 
     @cached_property
     def permutation(self) -> TestOfD:
-        """The test of D that needs no new lesions: which lesion counts as a task's own is permuted. With too few tasks for it, its note
-        says whether the re-split test can be run instead, or what would help."""
+        """The test of D that needs no new lesions: which lesion counts as a task's own is permuted. With too
+        few tasks for it, its note says whether the re-split test can be run instead, or what would help."""
         test = permutation_test(self.analysis.rp, seed=self.settings["seed"])
         advice = other_test(self) if test.note else ""
         return replace(test, note=f"{test.note}; {advice}") if advice else test
@@ -117,7 +117,8 @@ class Dissociation(Described):
 
     @property
     def random_note(self) -> str:
-        """What the rows of random sets are, and whether their range is an interval; empty where none was drawn."""
+        """What the rows of random sets are, and whether their range is an interval; empty where none was
+        drawn."""
         return random_note(len(self.random), self.settings["level"])
 
     @property
@@ -129,9 +130,10 @@ class Dissociation(Described):
         """One of the study's tables, in percent.
 
         Args:
-            kind: "performance" (Table 3), "summary" (D with intervals), "pairs" (verdicts and tests), "pairwise" (Table 10),
-                "overlap" (Table 11), "layers" (Fig. 4), "relative" (RP), "corrected" (chance-corrected RP), "sweep" (over α),
-                "kinds" (ways of silencing), "matched" (whether a task's heads are its own; empty where that was not tested).
+            kind: "performance" (Table 3), "summary" (D with intervals), "pairs" (verdicts and tests),
+                "pairwise" (Table 10), "overlap" (Table 11), "layers" (Fig. 4), "relative" (RP), "corrected"
+                (chance-corrected RP), "sweep" (over α), "kinds" (ways of silencing), "matched" (whether a
+                task's heads are its own; empty where that was not tested).
         """
         if kind not in TABLES:
             raise HeadwiseError(f"there is no table {kind!r}; choose one of {', '.join(TABLES)}")
@@ -141,14 +143,16 @@ class Dissociation(Described):
         """One of the study's figures (needs matplotlib, the extra `figures`).
 
         Args:
-            kind: "relative" or "corrected" (heat map of tasks under lesions), "pairs" (D of every pair with intervals), "layers"
-                (Fig. 4), "overlap", "scores" (heads by importance, chosen ones framed), "sweep" (D over α), "null" (the tests of D).
+            kind: "relative" or "corrected" (heat map of tasks under lesions), "pairs" (D of every pair with
+                intervals), "layers" (Fig. 4), "overlap", "scores" (heads by importance, chosen ones framed),
+                "sweep" (D over α), "null" (the tests of D).
         """
         from headwise.figures import dissociation as figures, heatmaps
 
         if kind == "null" and not self.tests:
             raise HeadwiseError(
-                "no re-split test was run, so there is no null distribution to plot: call dissociate(..., test_draws=199)"
+                "no re-split test was run, so there is no null distribution to plot: call dissociate(..., "
+                "test_draws=199)"
             )
         drawn = {
             "relative": lambda: figures.lesion_matrix(
@@ -181,7 +185,8 @@ class Dissociation(Described):
         return kinds
 
     def save(self, folder: str | Path, **deciding: Any) -> Path:
-        """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder appears whole.
+        """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder
+        appears whole.
 
         Args:
             folder: where to.
@@ -191,7 +196,8 @@ class Dissociation(Described):
             HeadwiseError: the folder exists already.
         """
         facts = {
-            # lists, since a manifest's keys are sorted and the order of lesions and tasks is that of every array
+            # lists, since a manifest's keys are sorted and the order of lesions and tasks is that of every
+            # array
             "sets": [[name, heads.to_json()] for name, heads in self.sets.items()],
             "lesions": [[name, heads.to_json()] for name, heads in self.lesions.sets.items()],
             "lesion_settings": self.lesions.settings,

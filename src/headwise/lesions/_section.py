@@ -14,7 +14,8 @@ from headwise.sections import Chart, Effect, HeadMaps, Section, Table, held_out_
 if TYPE_CHECKING:
     from headwise.lesions._result import Dissociation
 
-# Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
+# Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has
+# them).
 PUBLISHED = {
     "mnli": (83.91, 80.68, 58.23, 7.28),
     "qqp": (87.64, 85.42, 69.43, 5.26),
@@ -49,10 +50,12 @@ def section(result: "Dissociation") -> Section:
         findings=findings(result),
         blocks=blocks(result),
         methods=(
-            f"Heads were scored by {_scored_by(settings)} on training data; each task's top {result.settings['heads_each']} of "
-            f"{result.settings['heads_total']} heads ({100 * result.fraction:g} % over the whole model) were silenced and every task evaluated "
-            "on held-out data. RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus "
-            f"RP_i under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(result)}{_of_tasks(result)}"
+            f"Heads were scored by {_scored_by(settings)} on training data; each task's top "
+            f"{result.settings['heads_each']} of {result.settings['heads_total']} heads "
+            f"({100 * result.fraction:g} % over the whole model) were silenced and every task evaluated on "
+            "held-out data. RP is performance under a lesion over intact performance; D_i = mean over other "
+            "tasks' lesions of RP_i minus RP_i under its own (Eq. 5–7; tables and figures are numbered as "
+            f"in {PAPER}). {_of_intervals(result)}{_of_tasks(result)}"
         ),
         settings=settings,
         notes=result.notes,
@@ -90,8 +93,8 @@ def _of_intervals(result: "Dissociation") -> str:
     if result.table("summary")["D low"].isna().all():
         return f"There is no interval of D: {result.analysis.d_bounds().why}. {EXPLAINED}."
     return (
-        "Intervals: bootstrap over examples, head sets fixed; each is at its own level, not corrected for the "
-        f"number of tasks or pairs, and says nothing about other training seeds. {EXPLAINED}."
+        "Intervals: bootstrap over examples, head sets fixed; each is at its own level, not corrected for "
+        f"the number of tasks or pairs, and says nothing about other training seeds. {EXPLAINED}."
     )
 
 
@@ -113,7 +116,8 @@ def findings(result: "Dissociation") -> list[str]:
     else:
         meaning = f"{NOT_SHOWN} between a task's own heads and the other tasks'"
     sentences = [
-        f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
+        f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} "
+        f"%{between(low, high, level=level)}: {meaning}."
     ]
     if not pd.isna(result.permutation.p):
         sentences.append(
@@ -125,15 +129,17 @@ def findings(result: "Dissociation") -> list[str]:
         under_own = pd.Series({task: float(performance.loc[f"{task}†", task]) for task in tasks})
         random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
         sentence = (
-            f"The same number of random heads changes a task by {number((random - intact).mean(), sign=True)} points on average, its own "
-            f"heads by {number((under_own - intact).mean(), sign=True)}"
+            "The same number of random heads changes a task by "
+            f"{number((random - intact).mean(), sign=True)} points on average, its own heads by "
+            f"{number((under_own - intact).mean(), sign=True)}"
         )
         draws = len(result.random)
         if draws > 1 and "random lowest" in performance.index:
             lowest = performance.loc["random lowest", tasks].astype(float)
             sentence += (
-                f"; {int((under_own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {draws} random sets drawn, as a further "
-                f"random set would with probability {100 / (draws + 1):.2g} %"
+                f"; {int((under_own < lowest).sum())} of {len(tasks)} tasks fall below every one of the "
+                f"{draws} random sets drawn, as a further random set would with probability "
+                f"{100 / (draws + 1):.2g} %"
             )
         sentences.append(sentence + ".")
     sentences.append(_verdicts(result, pairs))
@@ -176,33 +182,39 @@ def _resplit_finding(pairs: pd.DataFrame) -> list[str]:
 
 
 def _own_heads(matched: pd.DataFrame) -> list[str]:
-    """In how many tasks their heads were shown to be their own, as a sentence; none where that was not tested."""
+    """In how many tasks their heads were shown to be their own, as a sentence; none where that was not
+    tested."""
     tested = matched["p_fdr"].notna()
     if not tested.any():
         return []
     passed = int((matched.loc[tested, "p_fdr"] < 0.05).sum())
     than = "than sets of other heads of the same layers do that harm the other tasks at least as much"
     return [
-        f"In {passed} of {int(tested.sum())} tasks tested, silencing a task's own heads costs it more {than} (false discovery rate 5 %)."
+        f"In {passed} of {int(tested.sum())} tasks tested, silencing a task's own heads costs it more {than} "
+        "(false discovery rate 5 %)."
     ]
 
 
 def _task_finding(task: str, row: Any, level: float, why: str) -> str:
     """One task under its own lesion, beside the same task under the others'."""
     values = (
-        f"{task} keeps {number(row['RP own'])} % of its performance without its own heads and {number(row['RP others'])} % without "
-        f"another task's (D_i {number(row['D'])} %{between(row['D low'], row['D high'], level=level)})"
+        f"{task} keeps {number(row['RP own'])} % of its performance without its own heads and "
+        f"{number(row['RP others'])} % without another task's (D_i {number(row['D'])} "
+        f"%{between(row['D low'], row['D high'], level=level)})"
     )
     if pd.isna(row["D low"]):
         return f"{values}: {no_interval(why)}."
     direction = sign(row["D low"], row["D high"])
     if not direction:
         return f"{values}: {NOT_SHOWN}."
-    return f"{values}: its own matter {'more' if direction > 0 else 'less'} to it."
+    if direction > 0:
+        return f"{values}: its own matter more to it."
+    return f"{values}: its own matter less to it."
 
 
 def effects(result: "Dissociation") -> dict[str, list[Effect]]:
-    """Relative performance of each task without its own heads and, on average, without another task's, with intervals."""
+    """Relative performance of each task without its own heads and, on average, without another task's, with
+    intervals."""
     analysis = result.analysis
     shown: dict[str, list[Effect]] = {}
     for column, task in enumerate(analysis.tasks):
@@ -243,8 +255,9 @@ def _figures(result: "Dissociation") -> list[Chart | HeadMaps]:
             "importance",
             result.scores,
             result.sets,
-            f"Framed: the top {100 * result.fraction:g} % of heads of a task. Bars: performance of the task when these, or those of "
-            f"another task, are silenced; 100 % is the intact model{lines}. Choose a head to see its ranks.",
+            f"Framed: the top {100 * result.fraction:g} % of heads of a task. Bars: performance of the task "
+            f"when these, or those of another task, are silenced; 100 % is the intact model{lines}. Choose a "
+            "head to see its ranks.",
             effects=shares,
             effect="of intact performance",
         ),
@@ -286,7 +299,10 @@ def _bars(result: "Dissociation") -> str:
         bars = f"D, with {interval} where it has one"
     else:
         bars = "D"
-    return f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct.{without}"
+    return (
+        f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
+        f"{without}"
+    )
 
 
 def _tables(result: "Dissociation") -> list[Table]:
@@ -298,7 +314,10 @@ def _tables(result: "Dissociation") -> list[Table]:
     if set(result.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
         names = ("intact", "random", "own heads silenced", "D_i")
         frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
-        note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
+        note = (
+            "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the "
+            "same."
+        )
         shown.append(Table("published", "Published figures for these tasks", frame, note))
     bounded = summary["D low"].notna().any()
     spans = (

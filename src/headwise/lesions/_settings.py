@@ -20,8 +20,8 @@ class Lesion(Reading):
     examples: int | None = option(None, JUDGED, ge=1)
     how: Literal["zero", "mean", "resample"] = option(
         "zero",
-        "Output of a silenced head: zero; its mean over training examples of the task; or its output for a training example "
-        "drawn at random (resample).",
+        "Output of a silenced head: zero; its mean over training examples of the task; or its output for a "
+        "training example drawn at random (resample).",
     )
     reference_examples: int = option(256, "Training examples for mean and resample.", ge=1)
     way: str = option(
@@ -32,7 +32,8 @@ class Lesion(Reading):
 
 
 class Dissociate(Resampling, Estimation):
-    """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it."""
+    """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or
+    say what is added to it."""
 
     out: Path | None = OUT
 
@@ -42,18 +43,20 @@ class Dissociate(Resampling, Estimation):
     )
     scores: Any = option(
         None,
-        "Existing head scores (task, layer, head), or the folder of `headwise score --out`, to use instead of scoring again.",
+        "Existing head scores (task, layer, head), or the folder of `headwise score --out`, to use instead "
+        "of scoring again.",
     )
     random_draws: int = option(10, "Number of random head sets of the same size, for the random row.", ge=0)
     test_draws: int = option(
         0,
-        "Re-splits in the test of D for each pair of tasks: 0 (no test), or 199 or more; each costs 4 evaluations.",
+        "Re-splits in the test of D for each pair of tasks: 0 (no test), or 199 or more; each costs 4 "
+        "evaluations.",
         ge=0,
     )
     matched_draws: int = option(
         0,
-        "Sets drawn in the test of whether a task's heads are its own, for each task: 0 (no test), or 199 or more; each costs an evaluation "
-        "of every task.",
+        "Sets drawn in the test of whether a task's heads are its own, for each task: 0 (no test), or 199 or "
+        "more; each costs an evaluation of every task.",
         ge=0,
     )
     within_layers: bool = option(False, "Re-split heads within their layers only.")

@@ -24,7 +24,8 @@ class TestOfD:
 
     Attributes:
         d: the observed D.
-        p: the share of the null at or above it, the observed one counted in; NaN where there are too few arrangements for 5 %.
+        p: the share of the null at or above it, the observed one counted in; NaN where there are too few
+            arrangements for 5 %.
         null: the null's values of D.
         exact: every arrangement was tried, not a sample.
         note: empty, or why there is no p.
@@ -40,7 +41,8 @@ class TestOfD:
 
 
 def seed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval of the mean over seeds; (NaN, NaN) below eight seeds, which should be shown one by one.
+    """Student's t interval of the mean over seeds; (NaN, NaN) below eight seeds, which should be shown one by
+    one.
 
     (A bootstrap of eight seeds, BCa or percentile, covers 88 to 89 % where it says 95 %.)
     """
@@ -55,7 +57,8 @@ def resplit(
 ) -> tuple[HeadSet, HeadSet]:
     """One draw of the null "which non-shared head belongs to which task is arbitrary".
 
-    The heads in both sets stay in both; the rest of the union is split at random into sets of the same sizes as before.
+    The heads in both sets stay in both; the rest of the union is split at random into sets of the same sizes
+    as before.
 
     Args:
         a, b: the two tasks' sets.
@@ -100,11 +103,14 @@ def too_few_splits(a: HeadSet, b: HeadSet, within_layers: bool = False) -> str:
     if splits >= MIN_ARRANGEMENTS:
         return ""
     ways = f"{splits} way{'s' * (splits != 1)} to split the heads that they do not share"
-    why = f"they share {len(a & b)} of {len(a)} heads, which leaves {ways}{' within layers' * within_layers}; {MIN_ARRANGEMENTS} are needed"
+    if within_layers:
+        ways += " within layers"
+    why = f"they share {len(a & b)} of {len(a)} heads, which leaves {ways}; {MIN_ARRANGEMENTS} are needed"
     if within_layers and count_splits(a, b) >= MIN_ARRANGEMENTS:
         return f"{why} (splits across layers would be enough)"
     if min(len(a), len(b)) < LEAST_APART:
-        return f"{why} (a larger fraction or a model with more heads would help: at least {LEAST_APART} heads in each set alone)"
+        least = f"at least {LEAST_APART} heads in each set alone"
+        return f"{why} (a larger fraction or a model with more heads would help: {least})"
     return f"{why} (a model with more heads would help, or a smaller fraction if the tasks then share fewer)"
 
 
@@ -118,9 +124,11 @@ def resplit_test(
     seed: int = 0,
     within_layers: bool = False,
 ) -> TestOfD:
-    """The test of D for one pair: p = (1 + #{D* ≥ D}) ÷ (1 + R) over random re-splits of the heads the tasks do not share.
+    """The test of D for one pair: p = (1 + #{D* ≥ D}) ÷ (1 + R) over random re-splits of the heads the tasks
+    do not share.
 
-    Where there are no more than R splits in all, every one is tried once, and p is the exact share. With fewer than 20 there is no p.
+    Where there are no more than R splits in all, every one is tried once, and p is the exact share. With
+    fewer than 20 there is no p.
 
     Args:
         observed: D of the real sets.
@@ -146,9 +154,11 @@ def resplit_test(
 
 
 def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> TestOfD:
-    """The cheap test of D for n tasks: which lesion counts as a task's own is permuted, all n! ways (120 for five tasks).
+    """The cheap test of D for n tasks: which lesion counts as a task's own is permuted, all n! ways (120 for
+    five tasks).
 
-    Needs no new lesions, but with two or three tasks (2 or 6 permutations) p cannot reach 0.05 and is NaN: it needs four tasks.
+    Needs no new lesions, but with two or three tasks (2 or 6 permutations) p cannot reach 0.05 and is NaN: it
+    needs four tasks.
 
     Args:
         rp: (lesions, tasks), one lesion per task in the same order.
@@ -161,7 +171,10 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
     if np.isnan(observed):
         return TestOfD(observed, float("nan"), np.array([]), note="D is undefined")
     if factorial(n) < MIN_ARRANGEMENTS:
-        note = f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05, so 4 tasks or more"
+        note = (
+            f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05, "
+            "so 4 tasks or more"
+        )
         return TestOfD(observed, float("nan"), np.array([]), note=note)
 
     def d_of(order: NDArray[np.intp], axis: int = -1) -> Array:

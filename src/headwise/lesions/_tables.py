@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def performance(result: "Dissociation") -> pd.DataFrame:
-    """Table 3: each task (columns) under each lesion (rows, T† = the top heads of T silenced), random sets, intact, and D_i.
+    """Table 3: each task (columns) under each lesion (rows, T† = the top heads of T silenced), random sets,
+    intact, and D_i.
 
-    Beside the mean of R random sets stand the lowest and the highest: a further random set lies between them with probability
-    (R − 1) ÷ (R + 1), 82 % for ten and 95 % for 39.
+    Beside the mean of R random sets stand the lowest and the highest: a further random set lies between them
+    with probability (R − 1) ÷ (R + 1), 82 % for ten and 95 % for 39.
     """
     percent = result.lesions.performance[list(result.tasks)] * 100
     rows = {f"{name}†": percent.loc[name] for name in result.tasks}
@@ -35,8 +36,8 @@ def performance(result: "Dissociation") -> pd.DataFrame:
 
 
 def summary(result: "Dissociation") -> pd.DataFrame:
-    """One row per task and one for all: relative performance under its own and under the others' lesions, D with its interval, and why
-    anything is missing."""
+    """One row per task and one for all: relative performance under its own and under the others' lesions, D
+    with its interval, and why anything is missing."""
     a = result.analysis
     n = len(a.tasks)
     under_own = np.diagonal(a.rp)
@@ -69,16 +70,18 @@ def summary(result: "Dissociation") -> pd.DataFrame:
 
 
 def pairs(result: "Dissociation") -> pd.DataFrame:
-    """Every pair: D_A, D_B, D with its interval (percent), the verdict, overlap, p and FDR where the test was run (Table 9), and why anything
-    is missing."""
+    """Every pair: D_A, D_B, D with its interval (percent), the verdict, overlap, p and FDR where the test was
+    run (Table 9), and why anything is missing."""
     table = result.analysis.pairs()
     for column in ("D_A", "D_B", "D", "D_low", "D_high", "D_corrected"):
         table[column] *= 100
     names = list(zip(table["A"], table["B"], strict=True))
     table["overlap"] = [100 * result.sets[a].overlap(result.sets[b]) for a, b in names]
-    table["p"] = [result.tests[pair].p if pair in result.tests else np.nan for pair in names]
+    p = {pair: test.p for pair, test in result.tests.items()}
+    table["p"] = [p.get(pair, np.nan) for pair in names]
     table["p_fdr"] = false_discovery(table["p"].to_numpy())
-    tested = [missing({"p": result.tests[pair].note}) if pair in result.tests else "" for pair in names]
+    reasons_of_p = {pair: missing({"p": test.note}) for pair, test in result.tests.items()}
+    tested = [reasons_of_p.get(pair, "") for pair in names]
     reasons = zip(table.pop("note"), tested, strict=True)
     table["note"] = ["; ".join(filter(None, of_pair)) for of_pair in reasons]
     return table
@@ -123,8 +126,9 @@ def kinds(result: "Dissociation") -> pd.DataFrame:
 
 
 def matched(result: "Dissociation") -> pd.DataFrame:
-    """Each task's own heads against sets of other heads of the same layers that harm the other tasks at least as much: relative performance
-    of the task under both in percent, their difference, how many sets they were compared with, p and FDR, and why p is missing."""
+    """Each task's own heads against sets of other heads of the same layers that harm the other tasks at least
+    as much: relative performance of the task under both in percent, their difference, how many sets they were
+    compared with, p and FDR, and why p is missing."""
     rows = []
     for name, test in result.matched.items():
         task = result.tasks.index(name)

@@ -1,9 +1,9 @@
 """What sits on the encoder for each kind of task.
 
 A decoder is a module whose `forward(states, batch)` takes token states (batch, tokens, dim) and a batch of
-`headwise.tasks`, and returns a `DecoderOutput`: one loss and one prediction per example. `build` makes the decoder of a
-task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` gives a plain transformers model the same face;
-`open_model` makes either of whatever a user brings.
+`headwise.tasks`, and returns a `DecoderOutput`: one loss and one prediction per example. `build` makes the
+decoder of a task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` gives a plain
+transformers model the same face; `open_model` makes either of whatever a user brings.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
         projective_tree as projective_tree,
         spanning_tree as spanning_tree,
     )
-    from headwise.models._decoders.output import (
-        DecoderOutput as DecoderOutput,
-        SavedTask as SavedTask,
-        TaskLike as TaskLike,
-    )
+    from headwise.models._decoders.output import DecoderOutput as DecoderOutput
     from headwise.models._decoders.trees import (
         cky as cky,
         log_partition as log_partition,
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from headwise.models._model import MultiTaskModel as MultiTaskModel
     from headwise.models._opening import open_model as open_model
     from headwise.models._plain import TaskModel as TaskModel, as_task_model as as_task_model
-    from headwise.models._pooling import pool as pool
 
 
 def build(
@@ -44,10 +39,11 @@ def build(
     Args:
         task: anything with name, kind, classes and metric.
         dim: width of the encoder's token states.
-        config: the encoder's configuration; sequence decoders take the shape of that family's own classifiers.
+        config: the encoder's configuration; sequence decoders take the shape of that family's own
+            classifiers.
         pooling: for sequence-level kinds, "cls", "last" or "mean"; default: the family's own.
-        options: settings of that kind's decoder (JSON values; a saved model keeps them). `decoder` names a class of your own, which is
-            called with (task, dim) and the other options.
+        options: settings of that kind's decoder (JSON values; a saved model keeps them). `decoder` names a
+            class of your own, which is called with (task, dim) and the other options.
 
     Raises:
         HeadwiseError: no decoder exists for the task's kind.
@@ -64,8 +60,9 @@ def build(
     if not build_decoder:
         trainable = ", ".join(sorted(name for name, kind in tasks.KINDS.items() if kind.decoder))
         raise HeadwiseError(
-            f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "
-            f"{trainable}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
+            f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have "
+            f"one: {trainable}. Language-model kinds use the model's own head: as_task_model(model, "
+            "tokenizer, task)"
         )
     decoder: nn.Module = resolve(build_decoder)(task, dim, config=config, pooling=pooling, **options)
     return decoder
@@ -81,6 +78,7 @@ if TYPE_CHECKING:  # for other rooms, not for users
         projecting_only,
         sum_by_example,
     )
+    from headwise.models._decoders.output import SavedTask, TaskLike
     from headwise.models._decoders.sequence import SequenceDecoder
     from headwise.models._decoders.words import merge_attention, pool_words, word_room
     from headwise.models._families import HeadShape
@@ -100,7 +98,7 @@ if TYPE_CHECKING:  # for other rooms, not for users
         load_plain_model,
         open_with_tokenizer,
     )
-    from headwise.models._pooling import POOLINGS, default_pooling
+    from headwise.models._pooling import POOLINGS, default_pooling, pool
     from headwise.models._reading import (
         check_fit,
         check_tokens,

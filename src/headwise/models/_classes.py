@@ -1,4 +1,5 @@
-"""Classes of a task and outputs of a model: matched by name wherever the two meet, so that no output is read as another class."""
+"""Classes of a task and outputs of a model: matched by name wherever the two meet, so that no output is read
+as another class."""
 
 import re
 import unicodedata
@@ -48,8 +49,9 @@ class Numbering:
         return self.outputs == tuple(range(len(self.outputs)))
 
     def tables(self, device: "torch.device") -> tuple["Tensor", "Tensor", "Tensor"]:
-        """The output of each class, the class of each output (a number beyond the task's classes where it is none), and all outputs in
-        the order of these classes; made once for a device, since nothing can be copied to it while a pass is captured."""
+        """The output of each class, the class of each output (a number beyond the task's classes where it is
+        none), and all outputs in the order of these classes; made once for a device, since nothing can be
+        copied to it while a pass is captured."""
         if device not in self._tables:
             import torch
 
@@ -88,7 +90,8 @@ class Numbering:
         return replace(batch, labels=labels, trees=trees)
 
     def as_classes(self, output: DecoderOutput, kind: str) -> DecoderOutput:
-        """An answer with predictions and logits numbered as the task's classes; outputs that are none of them come after these."""
+        """An answer with predictions and logits numbered as the task's classes; outputs that are none of them
+        come after these."""
         if self.same or KINDS[kind].batched == "list" or KINDS[kind].width > 1:
             return output  # counts, which have no class
         _, classes, order = self.tables(output.logits.device)
@@ -120,8 +123,9 @@ def output_names(config: Any) -> tuple[str, ...]:
 
 
 def numbering(names: Sequence[str], classes: Sequence[str], task: str) -> Numbering:
-    """Finds the model's output for each class of a task: by name, apart from case, spaces, underscores and hyphens; where no class has the
-    name of an output and there are equally many, by order; outputs and classes with numbers (LABEL_0, "4 stars") by these.
+    """Finds the model's output for each class of a task: by name, apart from case, spaces, underscores and
+    hyphens; where no class has the name of an output and there are equally many, by order; outputs and
+    classes with numbers (LABEL_0, "4 stars") by these.
 
     Args:
         names: of the model's outputs.
@@ -147,16 +151,21 @@ def _numbering(names: tuple[str, ...], classes: tuple[str, ...], task: str) -> N
         map(_spelling, classes)
     ):  # names that fit in part mean something
         raise HeadwiseError(
-            f"the classes of task {task!r} do not fit the outputs of the model. The task has {len(classes)}: {_listed(classes)}; the model has "
-            f"{len(names)}: {_listed(names)}. Use a model that was trained for this task, or {REMEDY}"
+            f"the classes of task {task!r} do not fit the outputs of the model. The task has {len(classes)}: "
+            f"{_listed(classes)}; the model has {len(names)}: {_listed(names)}. Use a model that was trained "
+            f"for this task, or {REMEDY}"
         )
     read = [f"{names[output]} as {label}" for output, label in zip(outputs, classes, strict=True)]
-    note = f"task {task!r}: its classes are not among the names of the model's outputs, so they are read in order: {_listed(read)}"
-    return Numbering(outputs, len(names), f"{note}. If that is wrong, {REMEDY}")
+    note = (
+        f"task {task!r}: its classes are not among the names of the model's outputs, so they are read in order: "
+        f"{_listed(read)}. If that is wrong, {REMEDY}"
+    )
+    return Numbering(outputs, len(names), note)
 
 
 def _by_number(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] | None:
-    """The output of each class where no name says it; None where the numbers of outputs and classes do not tell it either."""
+    """The output of each class where no name says it; None where the numbers of outputs and classes do not
+    tell it either."""
     output_of = {}
     for output, name in enumerate(names):
         digits = NUMBER.findall(name)
@@ -172,7 +181,8 @@ def _by_number(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] 
         return tuple(output_of[number] for number in numbers)
     if len(names) != len(classes):
         return None
-    return tuple(output_of[number] if placeholders else number for number in range(len(classes)))
+    order = range(len(classes))
+    return tuple(output_of[number] for number in order) if placeholders else tuple(order)
 
 
 def order_note(model: Any, task: Any) -> str:
@@ -190,11 +200,13 @@ def order_note(model: Any, task: Any) -> str:
 def order_notes(model: Any, tasks: Iterable[Any]) -> dict[str, dict[str, str]]:
     """For the settings of a result: what `order_note` says, by task, where there is something to say."""
     notes = {task.name: order_note(model, task) for task in tasks}
-    return {"by_order": {name: note for name, note in notes.items() if note}} if any(notes.values()) else {}
+    notes = {name: note for name, note in notes.items() if note}
+    return {"by_order": notes} if notes else {}
 
 
 def renumbered(model: Any, tasks: Iterable[Any]) -> dict[str, list[int]]:
-    """The outputs of tasks whose classes a model numbers otherwise, by name: what decides a result beside the model and the data.
+    """The outputs of tasks whose classes a model numbers otherwise, by name: what decides a result beside the
+    model and the data.
 
     Args:
         model: a folder, a hub id, or a live model; it is not opened.
@@ -202,7 +214,9 @@ def renumbered(model: Any, tasks: Iterable[Any]) -> dict[str, list[int]]:
     """
     outputs = {}
     for task in tasks:
-        names = _names_in(model, task.name) if task.classes else ()
+        if not task.classes:
+            continue
+        names = _names_in(model, task.name)
         if not names:
             continue
         try:
@@ -215,7 +229,8 @@ def renumbered(model: Any, tasks: Iterable[Any]) -> dict[str, list[int]]:
 
 
 def _names_in(model: Any, task: str) -> tuple[str, ...]:
-    """Names of the outputs that answer a task, as a model that is not opened, or a live one, has them; () where it has none."""
+    """Names of the outputs that answer a task, as a model that is not opened, or a live one, has them; ()
+    where it has none."""
     if not isinstance(model, str | Path):
         saved = getattr(model, "tasks", {}).get(task)
         if saved is not None:
@@ -225,8 +240,9 @@ def _names_in(model: Any, task: str) -> tuple[str, ...]:
     if (folder / manifest.NAME).is_file():
         records = [record for record in manifest.read(folder).get("tasks", []) if isinstance(record, dict)]
         return next((tuple(record["classes"]) for record in records if record["name"] == task), ())
-    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    names = config.get("id2label") or {}
+    if not (folder / "config.json").is_file():
+        return ()
+    names = read_json(folder / "config.json").get("id2label") or {}
     return tuple(str(names[number]) for number in sorted(names, key=int))
 
 

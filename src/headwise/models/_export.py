@@ -24,34 +24,39 @@ def export_task(
         overwrite: put them in the place of another model that is there.
 
     Raises:
-        HeadwiseError: the task is not at sequence level, the family's own classifier has another shape, or the task sees
-            an encoder of its own (masked heads, adapters), which a plain model cannot express; or the folder holds another model.
+        HeadwiseError: the task is not at sequence level, the family's own classifier has another shape, or
+            the task sees an encoder of its own (masked heads, adapters), which a plain model cannot express;
+            or the folder holds another model.
     """
     from transformers import AutoModelForSequenceClassification
 
     if name not in model.tasks:
         raise HeadwiseError(
-            f"the model has no task {name!r}{did_you_mean(name, model.tasks)}; it has {', '.join(model.tasks)}"
+            f"the model has no task {name!r}{did_you_mean(name, model.tasks)}; it has "
+            f"{', '.join(model.tasks)}"
         )
     task, decoder, config = model.tasks[name], model.decoders[name], model.encoder.config
     family = FAMILIES.get(config.model_type)
     if not isinstance(decoder, SequenceDecoder):
         raise HeadwiseError(
-            f"task {name!r} is of kind {task.kind!r}; only 'classes' and 'number' export as a sequence classifier"
+            f"task {name!r} is of kind {task.kind!r}; only 'classes' and 'number' export as a sequence "
+            "classifier"
         )
     if family is None or family.pooling != decoder.pooling:
         poolings = [f"{name} ({exported.pooling})" for name, exported in sorted(FAMILIES.items())]
         raise HeadwiseError(
-            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equivalent in plain transformers; "
-            f"families that export, with their own pooling: {', '.join(poolings)}"
+            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equivalent in plain "
+            f"transformers; families that export, with their own pooling: {', '.join(poolings)}"
         )
     if name in model.contexts:
         raise HeadwiseError(
-            f"task {name!r} masks heads or switches adapters in its forward pass, which a plain model cannot do"
+            f"task {name!r} masks heads or switches adapters in its forward pass, which a plain model cannot "
+            "do"
         )
-    classes = (name,) if KINDS[task.kind].numbers else task.classes
+    classes, problem = task.classes, "single_label_classification"
+    if KINDS[task.kind].numbers:
+        classes, problem = (name,), "regression"
     labels = {"id2label": dict(enumerate(classes)), "label2id": {label: i for i, label in enumerate(classes)}}
-    problem = "regression" if KINDS[task.kind].numbers else "single_label_classification"
     plain_config = type(config).from_dict(
         {**config.to_dict(), "problem_type": problem, "architectures": None, **labels}
     )
@@ -70,7 +75,8 @@ def export_task(
     missing = keys - weights.keys()
     if missing:
         raise HeadwiseError(
-            f"the classifier of {config.model_type} has weights that the multi-task model lacks: {sorted(missing)}"
+            f"the classifier of {config.model_type} has weights that the multi-task model lacks: "
+            f"{sorted(missing)}"
         )
     # a classifier of some families has no pooler; the encoder's own is not used by it
     plain.load_state_dict({key: weights[key] for key in keys})
@@ -94,6 +100,7 @@ def _put_into_own_unit(weights: dict[str, Any], layer: str, decoder: SequenceDec
         weights[f"{layer}.bias"] = weights[f"{layer}.bias"] * decoder.unit + decoder.mean
     elif float(decoder.mean) != 0:
         raise HeadwiseError(
-            f"task {name!r} predicts numbers around {float(decoder.mean):.4g}, and the classifier of this family has no bias to hold "
-            "that mean: use the model through headwise, or subtract the mean from the targets before training"
+            f"task {name!r} predicts numbers around {float(decoder.mean):.4g}, and the classifier of this "
+            "family has no bias to hold that mean: use the model through headwise, or subtract the mean from "
+            "the targets before training"
         )

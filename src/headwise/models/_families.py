@@ -1,8 +1,8 @@
 """How each family of models classifies a text in plain transformers.
 
-A sequence decoder is shaped like its family's own classification head, so that every task of a multi-task model can be
-exported as an ordinary `AutoModelForSequenceClassification` with equal logits. Families that are not listed here get the
-plain shape below, train just as well, and cannot be exported.
+A sequence decoder is shaped like its family's own classification head, so that every task of a multi-task
+model can be exported as an ordinary `AutoModelForSequenceClassification` with equal logits. Families that are
+not listed here get the plain shape below, train just as well, and cannot be exported.
 """
 
 from dataclasses import dataclass

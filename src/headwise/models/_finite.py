@@ -1,7 +1,8 @@
-"""What is no number: losses, weights and answers that are NaN or infinite, as trainings that diverge and half precision leave them.
+"""What is no number: losses, weights and answers that are NaN or infinite, as trainings that diverge and half
+precision leave them.
 
-A class can be read off NaN as well (the first one), so a model without a single number answers like any other. Each is refused where it is
-read, on the host: nothing here waits for a device inside a pass.
+A class can be read off NaN as well (the first one), so a model without a single number answers like any
+other. Each is refused where it is read, on the host: nothing here waits for a device inside a pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,26 +36,30 @@ def check_losses(
         HeadwiseError: names the first step of the row.
     """
     values = np.asarray(losses, dtype=np.float64)
-    row = 0
+    row, last = 0, -2
     for step in np.flatnonzero(~np.isfinite(values)).tolist():
-        follows = step > 0 and not np.isfinite(values[step - 1])
-        row = row + 1 if follows else 1
+        if step != last + 1:
+            row = 0
+        row, last = row + 1, step
         if row >= endured:
             first = step - row + 1
             several = f", as are the {row - 1} after it" if row > 1 else ""
             raise HeadwiseError(
-                f"the training has diverged: the loss of {step_in_words(first)} is {values[first]}{several}; {remedy}"
+                f"the training has diverged: the loss of {step_in_words(first)} is {values[first]}{several}; "
+                f"{remedy}"
             )
 
 
 def nan_weight(model: nn.Module) -> str:
-    """The name of the first weight that holds NaN; empty if none does. Quantized and sharded weights are not looked at."""
+    """The name of the first weight that holds NaN; empty if none does. Quantized and sharded weights are not
+    looked at."""
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if type(tensor) not in (nn.Parameter, torch.Tensor):
             continue
         if tensor.dtype not in PLAIN or tensor.device.type == "meta":
             continue
-        # a sum is quick, and finite only if there is no NaN; it may also overflow, so then each value is looked at
+        # a sum is quick, and finite only if there is no NaN; it may also overflow, so then each value is
+        # looked at
         if not bool(tensor.detach().sum(dtype=torch.float32).isfinite()) and bool(tensor.isnan().any()):
             return name
     return ""
@@ -64,8 +69,9 @@ def check_weights(model: nn.Module) -> None:
     """Raises a HeadwiseError if a weight of a model holds NaN."""
     if name := nan_weight(model):
         raise HeadwiseError(
-            f"{name} of this {type(model).__name__} holds NaN, as trainings leave weights that have diverged: whatever were computed from it "
-            "would mean nothing; open an earlier checkpoint, or train again with a lower learning rate"
+            f"{name} of this {type(model).__name__} holds NaN, as trainings leave weights that have "
+            "diverged: whatever were computed from it would mean nothing; open an earlier checkpoint, or "
+            "train again with a lower learning rate"
         )
 
 
@@ -83,7 +89,10 @@ def check_answers(
     Raises:
         HeadwiseError: says of how many examples.
     """
-    wrong = np.isnan(predictions) if predictions.dtype.kind == "f" else predictions == UNANSWERED
+    if predictions.dtype.kind == "f":
+        wrong = np.isnan(predictions)
+    else:
+        wrong = predictions == UNANSWERED
     wrong = wrong.reshape(*losses.shape, -1).any(-1)  # (..., examples)
     if labelled:
         wrong = wrong | np.isnan(losses)
@@ -95,9 +104,9 @@ def check_answers(
 def no_answers(task: str, count: str, examples: int, first: str = "") -> HeadwiseError:
     """What is said of a model whose outputs are no numbers."""
     return HeadwiseError(
-        f"task {task!r}: the model's outputs are NaN or infinite for {count} of {examples} examples{first}, and its answers would mean "
-        "nothing. If it computes in half precision, its activations may overflow: use dtype='float32' or 'bfloat16'; otherwise its training "
-        "has diverged, and it must be trained again"
+        f"task {task!r}: the model's outputs are NaN or infinite for {count} of {examples} examples{first}, "
+        "and its answers would mean nothing. If it computes in half precision, its activations may overflow: "
+        "use dtype='float32' or 'bfloat16'; otherwise its training has diverged, and it must be trained again"
     )
 
 
@@ -118,9 +127,10 @@ def check_scores(
     if wrong.any():
         layer, head = np.argwhere(wrong)[0].tolist()
         raise HeadwiseError(
-            f"method {method!r} gives {values[layer, head]} for {int(wrong.sum())} of {int(scored.sum())} heads on task {task!r}, first for "
-            f"head {layer}.{head}: the model's losses or their gradients are NaN or infinite. If it computes in half precision, use "
-            "dtype='float32' or 'bfloat16'; otherwise its training has diverged, and it must be trained again"
+            f"method {method!r} gives {values[layer, head]} for {int(wrong.sum())} of {int(scored.sum())} "
+            f"heads on task {task!r}, first for head {layer}.{head}: the model's losses or their gradients "
+            "are NaN or infinite. If it computes in half precision, use dtype='float32' or 'bfloat16'; "
+            "otherwise its training has diverged, and it must be trained again"
         )
 
 

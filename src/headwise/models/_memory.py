@@ -1,4 +1,5 @@
-"""What a trained model remembers of its tasks: how it was judged, and at which length their texts were cut."""
+"""What a trained model remembers of its tasks: how it was judged, and at which length their texts were
+cut."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,8 @@ def remember(model: Any, tasks: Sequence[Task], max_length: int) -> None:
 
 
 def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:
-    """The tasks with the metric that the model was trained and judged by, where a user has not chosen another."""
+    """The tasks with the metric that the model was trained and judged by, where a user has not chosen
+    another."""
     trained = []
     for task in tasks:
         saved = model.tasks.get(task.name)
@@ -39,7 +41,8 @@ def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:
 
 
 def length_of(model: Remembering, task: str, max_length: int | None = None) -> int | None:
-    """Tokens at which texts of a task are cut: as asked, else as the model was trained on it; None: neither is known."""
+    """Tokens at which texts of a task are cut: as asked, else as the model was trained on it; None: neither
+    is known."""
     return max_length or (model.tasks[task].max_length if task in model.tasks else None)
 
 
@@ -49,13 +52,15 @@ def longest(model: Remembering) -> int:
 
 
 def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
-    """The tasks by name; without names, those the model was trained on. A saved model remembers where its own came from, so that
-    data, file, size, seed and held_out need no repeating.
+    """The tasks by name; without names, those the model was trained on. A saved model remembers where its own
+    came from, so that data, file, size, seed and held_out need no repeating.
 
     Raises:
         HeadwiseError: a task cannot be found, or the data that the model was trained on have gone.
     """
-    record = manifest.read(model).get("tasks", []) if (Path(model) / manifest.NAME).is_file() else []
+    record = []
+    if (Path(model) / manifest.NAME).is_file():
+        record = manifest.read(model).get("tasks", [])
     saved = [task for task in record if isinstance(task, dict)]
     origins = [{"name": task["name"], **(task.get("origin") or {})} for task in saved]
     # by the name in the model, and by the one under which the task is found
@@ -66,8 +71,8 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
     if not source.names and not saved:
         if not Path(model).exists():
             raise HeadwiseError(
-                f"no task was named, and there is no folder {str(model)!r} that remembers its own: give the folder of a trained model, or "
-                "name tasks (--tasks, --tasks-file)"
+                f"no task was named, and there is no folder {str(model)!r} that remembers its own: give the "
+                "folder of a trained model, or name tasks (--tasks, --tasks-file)"
             )
         if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
             manifest.read(model)  # of a folder of several trainings it says where they are
@@ -78,13 +83,15 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
         file = source.file or _learnt_from(model, name, origin, "file", "--tasks-file")
         if source.held_out and name in by_name and not origin.get("held_out"):
             raise HeadwiseError(
-                f"{model} was trained on all training examples of {name}, so none of them are held out: train it with held_out "
-                "(--held-out), or judge it on the validation split"
+                f"{model} was trained on all training examples of {name}, so none of them are held out: "
+                "train it with held_out (--held-out), or judge it on the validation split"
             )
         options: dict[str, Any] = {key: origin.get(key) for key in ("size", "seed", "held_out")}
         options |= {key: getattr(source, key) for key in options if getattr(source, key) is not None}
         tasks += find_tasks([origin["name"]], data, file, metric=source.metric, **options)
-    return as_tasks(tasks) if tasks else find_tasks([])
+    if not tasks:
+        return find_tasks([])
+    return as_tasks(tasks)
 
 
 def _learnt_from(

@@ -42,11 +42,13 @@ class MultiTaskModel(nn.Module):
     Attributes:
         tasks: by name, the facts of each task; its classes are in the order of its decoder's outputs.
         by_order: empty: a decoder's outputs always have names.
-        contexts: by task name, a function that gives a context entered around that task's forward passes. Methods whose
-            tasks see different encoders (masked heads, adapters) put theirs here, so that the model is whole without them.
+        contexts: by task name, a function that gives a context entered around that task's forward passes.
+            Methods whose tasks see different encoders (masked heads, adapters) put theirs here, so that the
+            model is whole without them.
         adapters: modules such a method adds beside the encoder, by task name.
         notes: JSON values a saved model keeps, from which those contexts are made again.
-        carry: puts what a method added for every task into a copy of the encoder, for a new task; None: nothing was added.
+        carry: puts what a method added for every task into a copy of the encoder, for a new task; None:
+            nothing was added.
         save_encoder: writes the encoder's own weights into a folder.
     """
 
@@ -71,8 +73,8 @@ class MultiTaskModel(nn.Module):
         self.notes: dict[str, Any] = {}
         if not hasattr(encoder, "save_pretrained"):
             raise HeadwiseError(
-                f"{type(encoder).__name__} is a part of a model that transformers cannot save by itself, so it cannot be trained with "
-                "task decoders: choose another model"
+                f"{type(encoder).__name__} is a part of a model that transformers cannot save by itself, so "
+                "it cannot be trained with task decoders: choose another model"
             )
         self.save_encoder: Callable[[Path], None] = encoder.save_pretrained
         self.carry: Callable[[Any], None] | None = None
@@ -114,10 +116,11 @@ class MultiTaskModel(nn.Module):
         return decoder.to(self.device)
 
     def new_encoder(self) -> Any:
-        """A copy of the encoder for a task the model was not trained on, all of it requiring gradients, in evaluation mode.
+        """A copy of the encoder for a task the model was not trained on, all of it requiring gradients, in
+        evaluation mode.
 
-        Adapters come along: the new task starts from the mean of what those of the trained tasks add. Head masks are a trained
-        task's own, and stay behind.
+        Adapters come along: the new task starts from the mean of what those of the trained tasks add. Head
+        masks are a trained task's own, and stay behind.
 
         Raises:
             HeadwiseError: a method added adapters that cannot be carried over.
@@ -130,7 +133,8 @@ class MultiTaskModel(nn.Module):
         return copied.requires_grad_(True).eval()
 
     def standardise(self, name: str, targets: Any) -> None:
-        """Tells the decoder of a number task the training targets, whose mean and sd it learns under; others need not know.
+        """Tells the decoder of a number task the training targets, whose mean and sd it learns under; others
+        need not know.
 
         Args:
             name: the task.
@@ -158,12 +162,14 @@ class MultiTaskModel(nn.Module):
     def from_pretrained(
         cls, name: str | Path, tasks: Iterable[TaskLike], *, pooling: str | None = None, **opening: Any
     ) -> "MultiTaskModel":
-        """A new multi-task model on the encoder that `name` (a folder or a hub id) holds; `opening`: options of `open_model`."""
+        """A new multi-task model on the encoder that `name` (a folder or a hub id) holds; `opening`: options
+        of `open_model`."""
         opened = decoders.open_model(name, need="encoder", pooling=pooling, **opening)
         return cls(opened.encoder, opened.tokenizer, tasks, opened.pooling)
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it.
+        """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest;
+        `headwise.load(folder)` opens it.
 
         Args:
             folder: where; it appears whole or not at all.
@@ -197,7 +203,8 @@ class MultiTaskModel(nn.Module):
 
 
 def with_padding(model: Any, tokenizer: Any) -> None:
-    """Gives a tokenizer without a padding token (GPT-2, Llama) its end token for it; masked positions are never read."""
+    """Gives a tokenizer without a padding token (GPT-2, Llama) its end token for it; masked positions are
+    never read."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if model.config.get_text_config().pad_token_id is None:
@@ -205,7 +212,8 @@ def with_padding(model: Any, tokenizer: Any) -> None:
 
 
 def _start_from_pooler(decoder: SequenceDecoder, encoder: Any) -> None:
-    """BERT's pooler is pre-trained: a task's dense layer starts from it. The pooler itself is not used and not trained."""
+    """BERT's pooler is pre-trained: a task's dense layer starts from it. The pooler itself is not used and
+    not trained."""
     family = FAMILIES.get(encoder.config.model_type)
     if (
         family is None

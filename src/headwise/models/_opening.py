@@ -1,4 +1,5 @@
-"""`open_model`: whatever a user calls a model (a name, a folder, a live model) becomes a model here, and nowhere else."""
+"""`open_model`: whatever a user calls a model (a name, a folder, a live model) becomes a model here, and
+nowhere else."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,33 +54,40 @@ def open_model(
     """Whatever a user brings, as a model.
 
     Args:
-        model: a folder or hub id of a transformers model or of a PEFT adapter; a GGUF file, or a folder with one, whose weights are
-            dequantised; "demo"; a folder that headwise saved; or a live model:
-            transformers' own with or without a head, one that PEFT wraps, a `MultiTaskModel` or a `TaskModel`.
-        tasks: what it will be asked, or learn. Without any, a model with a head of its own answers what that head was made for.
-        need: "answers": a model that answers the tasks by name, with trained weights only. "trains": the same, with new decoders for
-            tasks it does not know; a folder or hub id of transformers gives its encoder, a live model keeps the head it has.
-            "encoder": a `MultiTaskModel` around the encoder; of a multi-task model itself, else with no task. "heads": the
-            transformers model as it was saved, to look at; it needs no tokenizer.
+        model: a folder or hub id of a transformers model or of a PEFT adapter; a GGUF file, or a folder with
+            one, whose weights are dequantised; "demo"; a folder that headwise saved; or a live model:
+            transformers' own with or without a head, one that PEFT wraps, a `MultiTaskModel` or a
+            `TaskModel`.
+        tasks: what it will be asked, or learn. Without any, a model with a head of its own answers what that
+            head was made for.
+        need: "answers": a model that answers the tasks by name, with trained weights only. "trains": the
+            same, with new decoders for tasks it does not know; a folder or hub id of transformers gives its
+            encoder, a live model keeps the head it has. "encoder": a `MultiTaskModel` around the encoder; of
+            a multi-task model itself, else with no task. "heads": the transformers model as it was saved, to
+            look at; it needs no tokenizer.
         tokenizer: default: the one beside the model's weights.
         pooling: of whole texts, "cls", "last" or "mean"; default: the family's own.
         seed: of weights that are new: decoders, where tasks are learned. Default: torch's random state.
-        device: "cpu", "cuda", ...; "auto": a GPU if there is one for a model that is read from somewhere, and a live one where it is.
-        dtype: "float32", "bfloat16", "float16", or "auto" as the checkpoint has it; default: float32, and on a GPU "auto" unless it
-            trains. Live models, and those headwise saved, stay as they are.
+        device: "cpu", "cuda", ...; "auto": a GPU if there is one for a model that is read from somewhere, and
+            a live one where it is.
+        dtype: "float32", "bfloat16", "float16", or "auto" as the checkpoint has it; default: float32, and on
+            a GPU "auto" unless it trains. Live models, and those headwise saved, stay as they are.
         trust_remote_code: run the code that a folder or hub id contains; read that code first.
 
     Returns:
-        a `MultiTaskModel` or a `TaskModel`, in evaluation mode if it was read; for "heads" a transformers model.
+        a `MultiTaskModel` or a `TaskModel`, in evaluation mode if it was read; for "heads" a transformers
+        model.
 
     Raises:
-        HeadwiseError: there is no such model, it is not complete, it needs code of its own, it cannot do what is asked of it, or its
-            weights hold NaN.
+        HeadwiseError: there is no such model, it is not complete, it needs code of its own, it cannot do what
+            is asked of it, or its weights hold NaN.
     """
     tasks = list(tasks) if isinstance(tasks, Iterable) else [tasks]
     by_name = isinstance(model, str | Path)
-    if device == "auto":
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if by_name else None
+    if device == "auto" and by_name:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device == "auto":
+        device = None
     elif device is not None:
         device = checked_device(device)
     with trusting(trust_remote_code), _drawing(need, seed, by_name):
@@ -96,7 +104,9 @@ def open_model(
         by_name and isinstance(model, MultiTaskModel | TaskModel)
     ):  # else it was looked at as it was loaded
         check_weights(opened)
-    return opened if device is None else opened.to(device)
+    if device is not None:
+        opened = opened.to(device)
+    return opened
 
 
 def open_with_tokenizer(model: Any, settings: Opening, tokenizer: Any = None) -> tuple[Any, Any]:
@@ -147,12 +157,13 @@ def _in_form(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooli
     if isinstance(model, MultiTaskModel | TaskModel) and need != "encoder":
         return _with_tasks(model, tasks, need)
     if isinstance(model, TaskModel):
-        tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        if tokenizer is None:
+            tokenizer = model.tokenizer
         model = model.encoder
     if not (isinstance(model, nn.Module) and hasattr(model, "config")):
         raise HeadwiseError(
-            f"{type(model).__name__} is not a model: give a folder, a hub id, a transformers model, or a model "
-            "trained by headwise"
+            f"{type(model).__name__} is not a model: give a folder, a hub id, a transformers model, or a "
+            "model trained by headwise"
         )
     if tokenizer is None:
         tokenizer = tokenizer_beside(model)
@@ -172,7 +183,8 @@ def _in_form(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooli
 def _with_tasks(
     model: MultiTaskModel | TaskModel, tasks: list[TaskLike], need: str
 ) -> MultiTaskModel | TaskModel:
-    """A model that has the face we need, with decoders for tasks that are new to it, where it may learn them."""
+    """A model that has the face we need, with decoders for tasks that are new to it, where it may learn
+    them."""
     missing = [task for task in tasks if task.name not in model.tasks]
     if missing and (need == "answers" or isinstance(model, TaskModel)):
         knows = ", ".join(model.tasks) or "no task"
@@ -196,8 +208,8 @@ def check_gradients(model: Any) -> None:
     """Raises a HeadwiseError if torch takes no gradients through the weights of a live model."""
     if isinstance(model, nn.Module) and any(weight.is_inference() for weight in model.parameters()):
         raise HeadwiseError(
-            f"{type(model).__name__} was made inside torch.inference_mode(), so that torch takes no gradients "
-            "through its weights: make or open it outside"
+            f"{type(model).__name__} was made inside torch.inference_mode(), so that torch takes no "
+            "gradients through its weights: make or open it outside"
         )
 
 
@@ -244,7 +256,8 @@ def _read(name: str, tasks: Sequence[TaskLike], need: str, dtype: Any) -> Any:
 
 
 def _saved(folder: str, dtype: Any) -> Any:
-    """The model in a folder that headwise saved; a trained one keeps its data type, unless float32 is asked for."""
+    """The model in a folder that headwise saved; a trained one keeps its data type, unless float32 is asked
+    for."""
     from transformers import PreTrainedModel
 
     model = load(folder)
@@ -268,7 +281,8 @@ def _saved(folder: str, dtype: Any) -> Any:
 
 
 def _kind_for(name: str, config: Any, tasks: Sequence[TaskLike]) -> str:
-    """The transformers class whose head can answer the tasks; without tasks, that with which a checkpoint was saved."""
+    """The transformers class whose head can answer the tasks; without tasks, that with which a checkpoint was
+    saved."""
     kinds = sorted({task.kind for task in tasks})
     classes = {AUTO.get(KINDS[kind].head) for kind in kinds}
     if len(classes) > 1 or None in classes:
@@ -293,7 +307,8 @@ def _encoder_kind(name: str, config: Any) -> str:
 def _body(model: Any) -> Any:
     """The model without its task's head, so that no vocabulary-wide logits are computed.
 
-    PEFT puts adapters into the layers themselves, so the body has them too; prompts it adds to the input are only in the whole.
+    PEFT puts adapters into the layers themselves, so the body has them too; prompts it adds to the input are
+    only in the whole.
     """
     if is_peft(model):
         root = model.get_base_model()
@@ -308,7 +323,8 @@ def _body(model: Any) -> Any:
 
 
 def _say_order(model: MultiTaskModel | TaskModel, tasks: Iterable[TaskLike]) -> None:
-    """Warns of tasks whose classes are matched with outputs by order alone; raises where they do not fit at all."""
+    """Warns of tasks whose classes are matched with outputs by order alone; raises where they do not fit at
+    all."""
     for task in tasks:
         learnt = model.tasks[task.name].kind
         if task.kind != learnt:
@@ -328,7 +344,9 @@ def _task_of_head(model: Any) -> SavedTask:
         kinds = [kind for kind in kinds if KINDS[kind].numbers]
     kind = kinds[0]
     classifies = head.endswith("-classification") and not KINDS[kind].numbers
-    classes = output_names(model.config) if classifies else ()
+    classes: tuple[str, ...] = ()
+    if classifies:
+        classes = output_names(model.config)
     return SavedTask(file_name(Path(model.config.name_or_path or "model").name), kind, classes, "accuracy")
 
 
@@ -346,8 +364,9 @@ def _dtype(dtype: Any, need: str, device: Any) -> Any:
 
 @contextmanager
 def _drawing(need: str, seed: int | None, by_name: bool) -> Iterator[None]:
-    """New decoders follow the seed alone, a pooler that a checkpoint lacks is the same each time where nothing is trained; of a live
-    model nothing else is new, so that torch's random state, which belongs to all threads, stays untouched."""
+    """New decoders follow the seed alone, a pooler that a checkpoint lacks is the same each time where
+    nothing is trained; of a live model nothing else is new, so that torch's random state, which belongs to
+    all threads, stays untouched."""
     if need == "trains":
         if seed is not None:
             torch.manual_seed(seed)

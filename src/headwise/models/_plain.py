@@ -1,4 +1,5 @@
-"""Plain transformers models with the face of a MultiTaskModel: `forward(task_name, batch)` gives losses per example."""
+"""Plain transformers models with the face of a MultiTaskModel: `forward(task_name, batch)` gives losses per
+example."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,7 +65,8 @@ class TaskModel(nn.Module):
     Args:
         model, tokenizer: of transformers.
         tasks: what it is asked.
-        remembered: the tasks are what a saved model remembers, so that their classes are in the order of its outputs.
+        remembered: the tasks are what a saved model remembers, so that their classes are in the order of its
+            outputs.
     """
 
     def __init__(
@@ -83,7 +85,8 @@ class TaskModel(nn.Module):
         for task in tasks:
             if task.kind not in answerable(self.head):
                 raise HeadwiseError(
-                    f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers {', '.join(answerable(self.head))}"
+                    f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers "
+                    f"{', '.join(answerable(self.head))}"
                 )
             self.tasks[task.name] = self._answered(SavedTask.of(task), remembered)
 
@@ -112,7 +115,8 @@ class TaskModel(nn.Module):
         return next(self.encoder.parameters()).device
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Writes the model as transformers does, so that it opens there too, with a manifest for `headwise.load`.
+        """Writes the model as transformers does, so that it opens there too, with a manifest for
+        `headwise.load`.
 
         Args:
             folder: where; it appears whole or not at all.
@@ -145,20 +149,23 @@ class TaskModel(nn.Module):
                 logits = self.logits(batch).float()
         if classes and logits.shape[-1] != len(classes):
             raise HeadwiseError(
-                f"the model gives {logits.shape[-1]} outputs, and its configuration names {len(classes)}: set model.config.id2label"
+                f"the model gives {logits.shape[-1]} outputs, and its configuration names {len(classes)}: "
+                "set model.config.id2label"
             )
         output = resolve(KINDS[kind].output)
         return answer_by_name(classes, batch, name, lambda numbered: output(logits, numbered))
 
     def logits(self, batch: Any) -> Any:
-        """What the model's head gives: (batch, outputs), or (rows, tokens, outputs) at the tokens of the texts."""
+        """What the model's head gives: (batch, outputs), or (rows, tokens, outputs) at the tokens of the
+        texts."""
         if self.head != "sequence-classification":
             return text_columns(self.encoder, self.encoder(**batch.inputs, **self._no_cache).logits)
         with classified_at_the_end(self.encoder, batch.inputs):
             return self.encoder(**batch.inputs, **self._no_cache).logits
 
     def token_logits(self, kind: str, batch: Any) -> Any:
-        """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""
+        """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can;
+        else at all."""
         if not self._selects or _captured(batch.labels) or virtual_tokens(self.encoder):
             return self.logits(batch)
         predicted = gold_tokens(kind, batch) != IGNORED
@@ -184,10 +191,12 @@ def is_peft(model: Any) -> bool:
 
 
 def as_task_model(model: Any, tokenizer: Any, task: TaskLike | Sequence[TaskLike]) -> TaskModel:
-    """Gives a plain transformers model the face of a MultiTaskModel, so that scoring, lesions and training read one kind.
+    """Gives a plain transformers model the face of a MultiTaskModel, so that scoring, lesions and training
+    read one kind.
 
     Args:
-        model: an `AutoModelForSequenceClassification`, `...ForTokenClassification`, `...ForCausalLM` or `...ForMaskedLM`.
+        model: an `AutoModelForSequenceClassification`, `...ForTokenClassification`, `...ForCausalLM` or
+            `...ForMaskedLM`.
         tokenizer: its tokenizer; it gets a padding token if it has none.
         task: a task the model's head can answer; several may share one language-model head.
 

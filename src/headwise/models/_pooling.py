@@ -37,8 +37,8 @@ def pool(states: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
 
 
 def default_pooling(config: Any) -> str:
-    """The usual pooling of a model: [CLS] where it was pre-trained as a masked model, the last token for left-to-right
-    models, the mean otherwise (the encoder half of T5 and the like).
+    """The usual pooling of a model: [CLS] where it was pre-trained as a masked model, the last token for
+    left-to-right models, the mean otherwise (the encoder half of T5 and the like).
 
     Args:
         config: the model's `PretrainedConfig`.
@@ -52,4 +52,6 @@ def default_pooling(config: Any) -> str:
         return "mean"
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         return "cls"
-    return "last" if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else "mean"
+    if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return "last"
+    return "mean"

@@ -1,4 +1,5 @@
-"""How a model reads texts: no more tokens than it has positions, by a tokenizer that fits it; wherever model, tokenizer and texts meet."""
+"""How a model reads texts: no more tokens than it has positions, by a tokenizer that fits it; wherever model,
+tokenizer and texts meet."""
 
 import re
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ OWN = "give the tokenizer that the model was trained with (tokenizer=, or saved 
 def most_tokens(model: nn.Module) -> int | None:
     """Tokens that a transformers model reads at most; None: as many as one likes.
 
-    Learnt positions decide: where they are numbered from the padding token on (RoBERTa), some of them hold no token, and tokens of prompt
-    tuning take some. Without any, what the configuration says the model was made for.
+    Learnt positions decide: where they are numbered from the padding token on (RoBERTa), some of them hold no
+    token, and tokens of prompt tuning take some. Without any, what the configuration says the model was made
+    for.
     """
     config: Any = model.config
     text = config.get_text_config()
@@ -53,7 +55,8 @@ def _position_tables(model: nn.Module, size: int) -> list[nn.Embedding]:
 
 
 def reading_length(model: Any, task: str, max_length: int | None = None) -> int:
-    """Tokens at which texts of a task are cut: as asked, else as in the model's training, else 256; never more than the model reads.
+    """Tokens at which texts of a task are cut: as asked, else as in the model's training, else 256; never
+    more than the model reads.
 
     Args:
         model: a MultiTaskModel or a TaskModel.
@@ -72,7 +75,8 @@ def length_within(length: int, model: nn.Module) -> int:
 def read_examples(
     model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any
 ) -> Encoded:
-    """Examples as a transformers model reads them: `encode`, cut where its positions end, and padded on the right behind a soft prompt.
+    """Examples as a transformers model reads them: `encode`, cut where its positions end, and padded on the
+    right behind a soft prompt.
 
     Args:
         model: of transformers.
@@ -84,8 +88,10 @@ def read_examples(
     Raises:
         HeadwiseError: the tokenizer does not fit the model.
     """
-    limit = max_length if max_length is not None else own_limit(tokenizer)
-    length = most_tokens(model) if limit is None else length_within(limit, model)
+    limit = own_limit(tokenizer) if max_length is None else max_length
+    length = most_tokens(model)
+    if limit is not None:
+        length = length_within(limit, model)
     encoded = encode(examples, tokenizer, length, **options)
     side, pad = padding_side(model, tokenizer), padding_token(model, encoded.pad)
     encoded = replace(encoded, pads_left=side == "left", pad=pad)
@@ -131,19 +137,21 @@ def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:
     """Raises where a model cannot read what a tokenizer made.
 
     Raises:
-        HeadwiseError: rows are longer than its positions, padding comes between them and a soft prompt, or the tokenizer does not fit it:
-            see `check_tokens`.
+        HeadwiseError: rows are longer than its positions, padding comes between them and a soft prompt, or
+            the tokenizer does not fit it: see `check_tokens`.
     """
     examples, most = encoded.examples, most_tokens(model)
     texts = f"the texts of task {examples.task!r}" if examples.task else "the texts"
     longest = int(encoded.row_lengths.max(initial=0))
     if most is not None and longest > most:
         raise HeadwiseError(
-            f"{texts} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set max_length={most}"
+            f"{texts} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set "
+            f"max_length={most}"
         )
     if encoded.pads_left and soft_prompt(model) is not None:
         raise HeadwiseError(
-            f"{texts} are padded on the left, and {type(model).__name__} has a soft prompt before them, so that what it makes of a text would "
+            f"{texts} are padded on the left, and {type(model).__name__} has a soft prompt before them, so "
+            "that what it makes of a text would "
             'depend on the others in the batch: set tokenizer.padding_side = "right"'
         )
     check_tokens(model, tokenizer, encoded.ids, texts)
@@ -165,7 +173,8 @@ def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[
         texts: what they are of, for the message.
 
     Raises:
-        HeadwiseError: more than half of the tokens are unknown to the tokenizer, or the model has no row for one of them.
+        HeadwiseError: more than half of the tokens are unknown to the tokenizer, or the model has no row for
+            one of them.
     """
     counts = np.bincount(np.asarray(ids, dtype=np.int64))
     if not len(counts):
@@ -180,8 +189,8 @@ def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[
     total = int(counts.sum() - counts[around].sum())
     if counts[unknown] > MOST_UNKNOWN * total:
         raise HeadwiseError(
-            f"the tokenizer does not fit {texts}: {counts[unknown]} of their {total} tokens are unknown to it ({tokenizer.unk_token}), so the "
-            f"model would see next to nothing of them; {OWN}"
+            f"the tokenizer does not fit {texts}: {counts[unknown]} of their {total} tokens are unknown to "
+            f"it ({tokenizer.unk_token}), so the model would see next to nothing of them; {OWN}"
         )
 
 
@@ -196,6 +205,7 @@ def _check_rows(model: nn.Module, tokenizer: Any, token: int) -> None:
     if isinstance(table, nn.Embedding) and token >= table.num_embeddings:
         name = tokenizer.convert_ids_to_tokens(int(token)) or ""
         raise HeadwiseError(
-            f"the tokenizer does not fit the model: its token {shown(name)} is number {token}, and {type(model).__name__} has "
-            f"{table.num_embeddings} tokens, from 0 on; {OWN}, or call model.resize_token_embeddings({len(tokenizer)}) and train it"
+            f"the tokenizer does not fit the model: its token {shown(name)} is number {token}, and "
+            f"{type(model).__name__} has {table.num_embeddings} tokens, from 0 on; {OWN}, or call "
+            f"model.resize_token_embeddings({len(tokenizer)}) and train it"
         )

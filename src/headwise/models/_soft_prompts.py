@@ -1,4 +1,5 @@
-"""What a model with a soft prompt says of its texts alone: virtual tokens are not read, pooled, classified or predicted.
+"""What a model with a soft prompt says of its texts alone: virtual tokens are not read, pooled, classified or
+predicted.
 
 PEFT puts the columns of virtual tokens before those of a text, and leaves them in what the model returns.
 """
@@ -36,14 +37,16 @@ def token_states(encoder: Any, inputs: Mapping[str, Any], **options: Any) -> Ten
     states = getattr(output, "last_hidden_state", None)
     if states is None and soft_prompt(encoder) is not None:
         raise HeadwiseError(
-            f"{type(encoder).__name__} has a soft prompt and a task's head, so it gives no token states: put the prompt on the encoder alone "
-            "(transformers.AutoModel, and task_type='FEATURE_EXTRACTION' in its PEFT configuration)"
+            f"{type(encoder).__name__} has a soft prompt and a task's head, so it gives no token states: put "
+            "the prompt on the encoder alone (transformers.AutoModel, and task_type='FEATURE_EXTRACTION' in "
+            "its PEFT configuration)"
         )
     return text_columns(encoder, output.last_hidden_state)
 
 
 def real_columns(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Which columns of a pass hold a text's own tokens, (rows, columns) bool; virtual tokens do not, nor does padding."""
+    """Which columns of a pass hold a text's own tokens, (rows, columns) bool; virtual tokens do not, nor does
+    padding."""
     return with_virtual_columns(inputs["attention_mask"].bool(), virtual_tokens(encoder))
 
 
@@ -51,7 +54,8 @@ def real_columns(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
 def classified_at_the_end(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> Iterator[None]:
     """Inside, a left-to-right classifier with a soft prompt reads each text's last token.
 
-    Such a pass has vectors in place of token numbers, so that transformers reads the last column, padding or not.
+    Such a pass has vectors in place of token numbers, so that transformers reads the last column, padding or
+    not.
 
     Raises:
         HeadwiseError: the batch is padded, and where the model reads it is unknown.
@@ -63,8 +67,8 @@ def classified_at_the_end(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> I
     score = getattr(root, "score", None)
     if not isinstance(score, nn.Module):
         raise HeadwiseError(
-            f"{type(root).__name__} has a soft prompt, so that it may take padding for the last token of a text: read one text at a time "
-            "(batch_size=1)"
+            f"{type(root).__name__} has a soft prompt, so that it may take padding for the last token of a "
+            "text: read one text at a time (batch_size=1)"
         )
     last = virtual_tokens(encoder) + mask.shape[1] - 1 - mask.int().flip(1).argmax(1)  # (rows,)
 
@@ -81,10 +85,12 @@ def classified_at_the_end(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> I
 
 
 def check_without_soft_prompt(model: nn.Module, figures: str) -> None:
-    """Raises a HeadwiseError if passes of the model have virtual tokens; `figures` cannot be determined with them."""
+    """Raises a HeadwiseError if passes of the model have virtual tokens; `figures` cannot be determined with
+    them."""
     config = soft_prompt(model)
     if config is not None:
         raise HeadwiseError(
-            f"{type(root_of(model)).__name__} has a soft prompt ({config.peft_type.value}), and {figures} are defined for texts alone: give the "
-            "model without it (model.get_base_model()), or one with LoRA"
+            f"{type(root_of(model)).__name__} has a soft prompt ({config.peft_type.value}), and {figures} "
+            "are defined for texts alone: give the model without it (model.get_base_model()), or one with "
+            "LoRA"
         )

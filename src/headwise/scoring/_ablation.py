@@ -22,7 +22,8 @@ class Ablation(Reading):
     )
     measure: Literal["loss", "metric"] = option(
         "loss",
-        "The rise of the loss, or the drop of the metric, which misses changes too small to turn a prediction: many heads are then equal.",
+        "The rise of the loss, or the drop of the metric, which misses changes too small to turn a "
+        "prediction: many heads are then equal.",
     )
     way: str = option(
         "auto",
@@ -33,11 +34,12 @@ class Ablation(Reading):
 
 @operation(Ablation)
 def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
-    """The rise of the loss, or the drop of the metric, when one head is silenced (Michel et al. 2019, §3.2, "leave one out").
+    """The rise of the loss, or the drop of the metric, when one head is silenced (Michel et al. 2019, §3.2,
+    "leave one out").
 
     Returns:
-        (layer, head), in units of the loss or the metric (0.01 is one point of accuracy); negative where the task does better without
-        the head.
+        (layer, head), in units of the loss or the metric (0.01 is one point of accuracy); negative where the
+        task does better without the head.
     """
     measure = settings.measure
     subject = prepare(model, task, settings)

@@ -34,10 +34,12 @@ class AttentionAttribution(Reading):
 
 @operation(AttentionAttribution)
 def attention_attribution(model: Any, task: Task, settings: AttentionAttribution) -> xr.DataArray:
-    """Attr(A) = A ⊙ ∫₀¹ ∂F(αA)/∂A dα of each layer's attention maps; a head's score is the mean over examples of its maximum.
+    """Attr(A) = A ⊙ ∫₀¹ ∂F(αA)/∂A dα of each layer's attention maps; a head's score is the mean over examples
+    of its maximum.
 
-    F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps are scaled at a time.
-    Attention runs eagerly while scoring (other kernels never hold the maps) and is switched back afterwards.
+    F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps
+    are scaled at a time. Attention runs eagerly while scoring (other kernels never hold the maps) and is
+    switched back afterwards.
 
     Returns:
         (layer, head): mean of the largest attribution of one token to another.
@@ -47,8 +49,9 @@ def attention_attribution(model: Any, task: Task, settings: AttentionAttribution
     for site in subject.heads.sites:
         if site.head_order is None:
             raise HeadwiseError(
-                f"attention-attribution needs one attention map per head, and layer {site.index} ({site.path}) has none: its heads are made "
-                "of several softmaxes, or in an unknown order; choose another method, for instance 'gate-gradient'"
+                f"attention-attribution needs one attention map per head, and layer {site.index} "
+                f"({site.path}) has none: its heads are made of several softmaxes, or in an unknown order; "
+                "choose another method, for instance 'gate-gradient'"
             )
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     with frozen(subject.model), _eager(subject):
@@ -86,7 +89,9 @@ class _Below:
     def lowest(self) -> int:
         """The lowest layer that runs."""
         stack = self.entrances.stack
-        return 0 if stack is None or not self.block else stack.block_of.index(self.block)
+        if stack is None or not self.block:
+            return 0
+        return stack.block_of.index(self.block)
 
     def entered(self) -> AbstractContextManager[None]:
         return self.entrances.entered(self.block, self.outputs)
@@ -95,7 +100,8 @@ class _Below:
 def attributions(
     subject: TaskSubject, batch: Batch, site: Site, steps: int, below: _Below | None = None
 ) -> Tensor:
-    """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) − F(layer silenced)."""
+    """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) −
+    F(layer silenced)."""
     total: Any = 0.0
     maps = None
     for level, weight in zip(*unit_interval(steps), strict=True):
@@ -111,7 +117,8 @@ def attributions(
             edges.watching(subject),
         ):
             answer = torch.exp(-subject.forward(batch, gates, lowest).loss).sum()
-            # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
+            # the maps stand before the gate, so their derivative has the level as a factor that the integrand
+            # has not
             (slope,) = torch.autograd.grad(answer, edges.zeros(subject))
         total = total + weight / level * slope
         maps = edges.maps
@@ -139,7 +146,8 @@ def _largest(subject: TaskSubject, batch: Batch, site: Site, steps: int, below: 
 class _Edges:
     """Adds zero to one site's attention maps, so that the answer has a derivative by them.
 
-    The maps of a layer are made just before its projection is called, so the last ones seen when the site's turn comes are its own.
+    The maps of a layer are made just before its projection is called, so the last ones seen when the site's
+    turn comes are its own.
     """
 
     def __init__(self, site: Site) -> None:
@@ -175,8 +183,9 @@ class _Edges:
         if self.added is None or self.maps is None or self.maps.numel() % self.site.n_heads:
             name = type(subject.model.encoder).__name__
             raise HeadwiseError(
-                f"attention-attribution needs the attention maps of layer {self.site.index} ({self.site.path}), and {name} never "
-                "holds them, even with eager attention; choose another method, for instance 'gate-gradient'"
+                f"attention-attribution needs the attention maps of layer {self.site.index} "
+                f"({self.site.path}), and {name} never holds them, even with eager attention; choose another "
+                "method, for instance 'gate-gradient'"
             )
         return self.added
 

@@ -1,4 +1,5 @@
-"""`causal-gating`: which heads a task needs, which are in its way, and which could be replaced (Nam et al. 2025)."""
+"""`causal-gating`: which heads a task needs, which are in its way, and which could be replaced (Nam et al.
+2025)."""
 
 from typing import Any
 
@@ -20,8 +21,8 @@ class CausalGating(Reading):
 
     pressure: float = option(
         0.3,
-        "Pressure on every gate, as a multiple of what the average head saves: (mean loss without heads - mean loss with them) / heads, "
-        "so that it means the same for every model and task.",
+        "Pressure on every gate, as a multiple of what the average head saves: (mean loss without heads - "
+        "mean loss with them) / heads, so that it means the same for every model and task.",
     )
     steps: int = option(200, "Batches of each of the three fits.", ge=1)
     lr: float = option(0.1, "Learning rate of Adam on the gates' logits.", gt=0)
@@ -29,10 +30,12 @@ class CausalGating(Reading):
 
 @operation(CausalGating)
 def causal_gating(model: Any, task: Task, settings: CausalGating) -> xr.DataArray:
-    """Gates fitted on the frozen model without pressure; from there once with pressure to open, once with pressure to close.
+    """Gates fitted on the frozen model without pressure; from there once with pressure to open, once with
+    pressure to close.
 
-    A head that stays open under both is needed; one that closes under both is harmful; one that follows the pressure is
-    replaceable. Score = (gate under pressure to close) − (1 − gate under pressure to open): near 1, −1 and 0.
+    A head that stays open under both is needed; one that closes under both is harmful; one that follows the
+    pressure is replaceable. Score = (gate under pressure to close) − (1 − gate under pressure to open): near
+    1, −1 and 0.
 
     Returns:
         (layer, head), −1 to 1. Coordinates `opened` and `closed` have the gates under either pressure, 0–1.

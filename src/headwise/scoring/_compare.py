@@ -27,18 +27,19 @@ def compare_scores(
     """Rank correlation and overlap of the top heads, for every pair of score arrays, with intervals.
 
     Args:
-        scores: arrays by name, or one array with exactly one dim beside layer and head (method, task or seed) whose entries are
-            compared. Arrays may share a further dim "seed": then statistics are taken within seeds and averaged.
+        scores: arrays by name, or one array with exactly one dim beside layer and head (method, task or seed)
+            whose entries are compared. Arrays may share a further dim "seed": then statistics are taken
+            within seeds and averaged.
         fraction: the share of heads called top.
         level: of the intervals.
         by: as for `top_heads`: signed scores are compared by their size, or as they are ("signed").
 
     Returns:
-        one row per pair (a, b): `spearman` (average ranks for ties) and `overlap` (|A∩B| ÷ n of the top heads, 0–1), each with
-        `_low` and `_high`, Student's t interval over seeds; `chance`, the overlap two random sets would have; `over`, what the
-        interval generalises to: "seeds", or empty below eight seeds, where there is none; nor is there one where all seeds
-        agree to the last digit. (The heads of one model are all there are, and depend on one another: resampling them would say
-        nothing of other models.)
+        one row per pair (a, b): `spearman` (average ranks for ties) and `overlap` (|A∩B| ÷ n of the top
+        heads, 0–1), each with `_low` and `_high`, Student's t interval over seeds; `chance`, the overlap two
+        random sets would have; `over`, what the interval generalises to: "seeds", or empty below eight seeds,
+        where there is none; nor is there one where all seeds agree to the last digit. (The heads of one model
+        are all there are, and depend on one another: resampling them would say nothing of other models.)
     """
     named = _named(scores)
     if len(named) < 2:
@@ -77,7 +78,9 @@ def _agreement(x: Array, y: Array, fraction: float, level: float) -> dict[str, o
     n = count_for(fraction, heads)
     row: dict[str, object] = {}
     for name, values in (("spearman", spearman(x, y)), ("overlap", top_overlap(x, y, n))):  # (seeds,)
-        low, high = t_interval(values, level) if seeds >= MIN_SEEDS else (np.nan, np.nan)
+        low, high = np.full(2, np.nan)
+        if seeds >= MIN_SEEDS:
+            low, high = t_interval(values, level)
         row |= {name: float(values.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
     return row | {
         "chance": n / heads,
@@ -104,7 +107,8 @@ def _common(named: Mapping[str, xr.DataArray], by: Sense) -> tuple[Array, Array]
     """Two arrays as (seeds, heads), over the heads that both have; one seed where there is no such dim."""
     flat = []
     for name, array in named.items():
-        array = array if "seed" in array.dims else array.expand_dims("seed")
+        if "seed" not in array.dims:
+            array = array.expand_dims("seed")
         if set(array.dims) != {"seed", "layer", "head"}:
             raise HeadwiseError(f"scores {name!r} have dims {array.dims}; expected layer and head (and seed)")
         flat.append(importance(array.transpose("seed", "layer", "head"), by))

@@ -1,4 +1,5 @@
-"""Hard-concrete gates (Louizos et al. 2018; Voita et al. 2019): random gates that are often exactly 0 or 1, with gradients."""
+"""Hard-concrete gates (Louizos et al. 2018; Voita et al. 2019): random gates that are often exactly 0 or 1,
+with gradients."""
 
 from math import log
 
@@ -28,5 +29,6 @@ def at_test(log_a: Tensor) -> Tensor:
 
 
 def open_probability(log_a: Tensor) -> Tensor:
-    """P(g > 0) = σ(log a − 0.33 log(0.1 ÷ 1.1)): the differentiable count of open gates, which the L0 penalty sums."""
+    """P(g > 0) = σ(log a − 0.33 log(0.1 ÷ 1.1)): the differentiable count of open gates, which the L0 penalty
+    sums."""
     return torch.sigmoid(log_a - TEMPERATURE * log(-LOW / HIGH))

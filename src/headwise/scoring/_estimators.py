@@ -31,18 +31,21 @@ if TYPE_CHECKING:
 def score(model: Any, task: Task | Sequence[Task], settings: Score) -> HeadScores:
     """How much each head matters to a task.
 
-    Options of the method may stand beside the others: `score(model, task, method="shapley", permutations=20)`.
+    Options of the method may stand beside the others: `score(model, task, method="shapley",
+        permutations=20)`.
 
     Args:
-        model: a multi-task model, a plain transformers model with a head (classifier, tagger, causal or masked language model),
-            or a folder that headwise saved.
+        model: a multi-task model, a plain transformers model with a head (classifier, tagger, causal or
+            masked language model), or a folder that headwise saved.
         task: the task, or several that the model answers.
 
     Returns:
-        (layer, head), or (task, layer, head) for several tasks, with the settings in `.attrs`. `attrs["performance"]` has every metric of the
-        intact model on the examples that were read, by task; a model that is at chance on them is warned of. `attrs["sense"]` is "magnitude"
-        where higher is more important, or "signed" where 0 is no effect and heads below it are in the task's way. NaN where a layer has
-        no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was silenced. `.section()` describes them.
+        (layer, head), or (task, layer, head) for several tasks, with the settings in `.attrs`.
+        `attrs["performance"]` has every metric of the intact model on the examples that were read, by task; a
+        model that is at chance on them is warned of. `attrs["sense"]` is "magnitude" where higher is more
+        important, or "signed" where 0 is no effect and heads below it are in the task's way. NaN where a
+        layer has no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was
+        silenced. `.section()` describes them.
     """
     check_options(settings.method, settings.own)
     several = not isinstance(task, Task)
@@ -74,7 +77,9 @@ def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.D
             f"{settings.out} does not say how good the intact model is: scores were kept without that before"
         )
         notes = [*notes, unsaid]
-    return scores.assign_attrs(notes=notes) if notes else scores
+    if notes:
+        scores = scores.assign_attrs(notes=notes)
+    return scores
 
 
 def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
@@ -125,7 +130,8 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
 
 
 def _judged(subject: "Subject", task: Task, scores: xr.DataArray, options: dict[str, Any]) -> dict[str, Any]:
-    """How good the intact model is on the examples that were scored: as scores say it, or asked for those of a user's function."""
+    """How good the intact model is on the examples that were scored: as scores say it, or asked for those of
+    a user's function."""
     performance = scores.attrs.get("performance")
     if isinstance(performance, Mapping) and task.name in performance:
         return scores.attrs
@@ -144,7 +150,8 @@ def _scores(
     function = estimator(method)
     if hasattr(function, "settings"):
         # a user may have made an operation of a function, too, and it expects a model
-        return function(subject if method in ESTIMATORS else subject.model, task, **options)
+        reads_subject = method in ESTIMATORS
+        return function(subject if reads_subject else subject.model, task, **options)
     parameters = signature(function).parameters
     if not any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
         arguments = {name: value for name, value in options.items() if name in parameters}
@@ -152,30 +159,38 @@ def _scores(
         arguments = options
     values = function(subject.model, task, **arguments)
     label = getattr(function, "__name__", type(function).__name__)
-    scores = values if isinstance(values, xr.DataArray) else _labelled(values, label, task, options)
-    return scores.assign_attrs(sense=_sense(scores, function, label))
+    if not isinstance(values, xr.DataArray):
+        values = _labelled(values, label, task, options)
+    return values.assign_attrs(sense=_sense(values, function, label))
 
 
 def _sense(scores: xr.DataArray, function: Callable[..., Any], label: str) -> str:
-    """What scores of a user's function mean, as they or the function say it; where none is below 0 both senses are one."""
+    """What scores of a user's function mean, as they or the function say it; where none is below 0 both
+    senses are one."""
     sense = scores.attrs.get("sense", getattr(function, "sense", None))
     if sense is None and not bool((scores < 0).any()):
         return "magnitude"
     if sense not in SENSES:
-        lack = "does not say what scores below 0 mean" if sense is None else f"has the sense {sense!r}"
+        lack = f"has the sense {sense!r}"
+        if sense is None:
+            lack = "does not say what scores below 0 mean"
         raise HeadwiseError(
-            f"method {label!r} {lack}: set its attribute `sense`, or attrs['sense'] of its scores, to {MEANING}"
+            f"method {label!r} {lack}: set its attribute `sense`, or attrs['sense'] of its scores, to "
+            f"{MEANING}"
         )
     return str(sense)
 
 
 def _labelled(values: Any, label: str, task: Task, options: dict[str, Any]) -> xr.DataArray:
     """A plain array of a user's function as scores."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    array = np.asarray(values, dtype=float)
     shape = options["heads"].shape
     if array.shape != shape:
         raise HeadwiseError(
-            f"method {label!r} gave scores of shape {array.shape}; the heads of this model are {shape}, (layers, heads)"
+            f"method {label!r} gave scores of shape {array.shape}; the heads of this model are {shape}, "
+            "(layers, heads)"
         )
     scored = options["heads"].valid.cpu().numpy() & ~(options.get("silenced") or HeadSet()).to_mask(shape)
     coords = {"layer": np.arange(shape[0]), "head": np.arange(shape[1])}
@@ -216,7 +231,9 @@ def _iterated(
     if scores is None:
         raise HeadwiseError("every head is already silenced; there is nothing to score")
     ranks = np.full(heads.shape, np.nan)
-    for rank, head in enumerate(order if settings.silence == "least" else order[::-1]):
+    if settings.silence == "most":
+        order = order[::-1]
+    for rank, head in enumerate(order):
         ranks[head] = rank / max(1, len(order) - 1)
     attrs = scores.attrs | judged
     attrs |= {"iterative": slice_size, "silence": settings.silence, "sense": "magnitude"}

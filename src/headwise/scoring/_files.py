@@ -1,4 +1,5 @@
-"""Scores on disk: netCDF through xarray and JSON, which hold the same; both say which model, task and estimator they are of."""
+"""Scores on disk: netCDF through xarray and JSON, which hold the same; both say which model, task and
+estimator they are of."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ FORMAT = "headwise-scores-1"
 
 
 def save_scores(scores: xr.DataArray, path: str | Path) -> Path:
-    """Writes scores with their coordinates and settings, as JSON if `path` ends so, else as netCDF; `load_scores` reads them.
+    """Writes scores with their coordinates and settings, as JSON if `path` ends so, else as netCDF;
+    `load_scores` reads them.
 
     Raises:
         NoSpace: the disk is full.
@@ -61,7 +63,8 @@ def _to_json(scores: xr.DataArray, facts: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "format": FORMAT,
-        "what": "scores of attention heads, nested as in dims; null: no such head; read with headwise.load(file)",
+        "what": "scores of attention heads, nested as in dims; null: no such head; read with "
+        "headwise.load(file)",
         **facts,
         "settings": scores.attrs,
         "dims": list(map(str, scores.dims)),
@@ -91,7 +94,9 @@ def _from_json(record: Mapping[str, Any]) -> xr.DataArray:
 
 def _array(values: Any) -> Any:
     array = np.array(values)
-    return array.astype(float) if array.dtype == object else array
+    if array.dtype == object:
+        array = array.astype(float)
+    return array
 
 
 def keep_scores(scores: xr.DataArray, folder: Path, **deciding: Any) -> xr.DataArray:
@@ -108,12 +113,14 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> xr.DataArray:
 
 
 def given_scores(scores: Any) -> xr.DataArray:
-    """Scores that a user brings: an array, a folder of them, alone or with a dissociation, or a file (netCDF, JSON)."""
+    """Scores that a user brings: an array, a folder of them, alone or with a dissociation, or a file (netCDF,
+    JSON)."""
     if isinstance(scores, xr.DataArray):
         return HeadScores(scores)
     if not isinstance(scores, str | Path):
         raise HeadwiseError(
-            f"scores are a {type(scores).__name__}: give an array (task, layer, head), or a folder of saved scores"
+            f"scores are a {type(scores).__name__}: give an array (task, layer, head), or a folder of saved "
+            "scores"
         )
     saved = load(scores) if Path(scores).is_dir() else load_scores(scores)
     saved = getattr(saved, "scores", saved)

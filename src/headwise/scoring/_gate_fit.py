@@ -32,7 +32,8 @@ def fit_gates(
     Args:
         subject: the model and the task; batches come shuffled, pass after pass.
         weights: what is learnt, changed in place.
-        gates_of: from the step and the number of examples to gates (layers, heads) or (examples, layers, heads).
+        gates_of: from the step and the number of examples to gates (layers, heads) or (examples, layers,
+            heads).
         penalty_of: from the step to a number.
         steps: batches.
         lr: Adam's learning rate.

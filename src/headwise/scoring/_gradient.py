@@ -1,4 +1,5 @@
-"""`gate-gradient`: how sensitive the loss is to each head's gate (functional specialization Eq. 4, after Michel et al. 2019)."""
+"""`gate-gradient`: how sensitive the loss is to each head's gate (functional specialization Eq. 4, after
+Michel et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,18 +25,19 @@ class GateGradient(Reading):
 
     variant: Literal["eq4", "michel", "iap", "iat", "bertology", "super-tickets"] = option(
         "eq4",
-        "Published code to follow: eq4 (the equation), michel (Michel et al. 2019, BERT), iap and iat (released codes of "
-        "the paper), bertology (the widespread script), super-tickets (Liang et al. 2021).",
+        "Published code to follow: eq4 (the equation), michel (Michel et al. 2019, BERT), iap and iat "
+        "(released codes of the paper), bertology (the widespread script), super-tickets (Liang et al. "
+        "2021).",
     )
     absolute: Level | None = option(
         None,
-        "Where the absolute value is taken: of each example, each token, or the mean loss of each batch (scores then depend on "
-        "the batch size).",
+        "Where the absolute value is taken: of each example, each token, or the mean loss of each batch "
+        "(scores then depend on the batch size).",
     )
     divisor: Divisor | None = option(
         None,
-        "What the sum is divided by; the last layer may be divided by examples, since only the first token has a gradient there, or "
-        "by nothing, so that its heads always rank first.",
+        "What the sum is divided by; the last layer may be divided by examples, since only the first token "
+        "has a gradient there, or by nothing, so that its heads always rank first.",
     )
     layer_norm: bool | None = option(None, "Divide each layer by its L2 norm.")
     min_max: bool | None = option(None, "Then scale the scores of the whole model to 0-1.")
@@ -43,10 +45,11 @@ class GateGradient(Reading):
 
 @operation(GateGradient)
 def gate_gradient(model: Any, task: Task, settings: GateGradient) -> xr.DataArray:
-    """I_h = E |∂L/∂ξ_h| (Eq. 4): the mean over examples of the absolute derivative of the loss by the head's gate, at gate 1.
+    """I_h = E |∂L/∂ξ_h| (Eq. 4): the mean over examples of the absolute derivative of the loss by the head's
+    gate, at gate 1.
 
-    One backward pass of a batch's summed loss, with a gate for each of its rows and all weights frozen, gives every example's own
-    derivatives, so the absolute value is taken per example, as the equation says.
+    One backward pass of a batch's summed loss, with a gate for each of its rows and all weights frozen, gives
+    every example's own derivatives, so the absolute value is taken per example, as the equation says.
 
     Returns:
         (layer, head), 0 or more.
@@ -74,13 +77,15 @@ class _Formula:
 
 
 def example_gradients(subject: TaskSubject, batch: Batch, level: float = 1.0) -> Tensor:
-    """Every example's own ∂L/∂ξ where all gates stand at `level`, (batch, layers, heads), from one backward pass."""
+    """Every example's own ∂L/∂ξ where all gates stand at `level`, (batch, layers, heads), from one backward
+    pass."""
     gates = (level * subject.base).repeat(len(batch), 1, 1).requires_grad_()  # (batch, layers, heads)
     return _gradient(subject, batch, gates, intact=level == 1)
 
 
 def token_gradients(subject: TaskSubject, batch: Batch) -> Tensor:
-    """Every token's own ∂L/∂ξ, (rows, tokens, layers, heads): L is the example's loss, ξ scales the head at that token only."""
+    """Every token's own ∂L/∂ξ, (rows, tokens, layers, heads): L is the example's loss, ξ scales the head at
+    that token only."""
     rows, tokens = batch.inputs["input_ids"].shape
     gates = (
         subject.base.expand(rows, tokens, -1, -1).clone().requires_grad_()
@@ -94,7 +99,8 @@ def _gradient(subject: TaskSubject, batch: Batch, gates: Tensor, intact: bool = 
         rows = gates[batch.owner]
     # the gates stay open until layers have been repeated, under gradient checkpointing
     with with_gradients(subject.model), subject.heads.gated(rows):
-        # rows do not see each other, so the derivative of the sum by a row's gates is that of the row's own loss
+        # rows do not see each other, so the derivative of the sum by a row's gates is that of the row's own
+        # loss
         output = subject.plain(batch)
         (gradient,) = torch.autograd.grad(output.loss.sum(), gates)
     if intact:
@@ -133,5 +139,7 @@ def _normalised(total: Tensor, scored: Tensor, formula: _Formula) -> Tensor:
         total = total / (total.square().sum(dim=1, keepdim=True).sqrt() + 1e-20)
     if formula.min_max:
         low, high = total[scored].min(), total[scored].max()
-        total = (total - low) / (high - low) if high > low else torch.zeros_like(total)
+        if not high > low:
+            return torch.zeros_like(total)
+        total = (total - low) / (high - low)
     return total

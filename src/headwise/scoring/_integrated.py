@@ -1,4 +1,5 @@
-"""`integrated-gradients`: the loss's path from no heads at all to the whole model, shared out among the heads."""
+"""`integrated-gradients`: the loss's path from no heads at all to the whole model, shared out among the
+heads."""
 
 from typing import Any
 
@@ -25,8 +26,9 @@ class IntegratedGradients(Reading):
     steps: int = option(16, "Nodes of the Gauss-Legendre quadrature: passes per example.", ge=1)
     signed: bool = option(
         False,
-        "Keep the sign, positive for a head that lowers the loss: the sum over heads is then the mean loss without heads less that with "
-        "them. Default: the mean over examples of the absolute value, as in Eq. 4.",
+        "Keep the sign, positive for a head that lowers the loss: the sum over heads is then the mean loss "
+        "without heads less that with them. Default: the mean over examples of the absolute value, as in Eq. "
+        "4.",
     )
 
 

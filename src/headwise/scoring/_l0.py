@@ -22,8 +22,9 @@ class L0(Reading):
 
     penalty: float | None = option(
         None,
-        "Penalty per open gate, in units of the loss; default: adjusted during training, so that `fraction` of the gates stay open in "
-        "expectation (under a fixed penalty the number of heads differs between tasks and says nothing).",
+        "Penalty per open gate, in units of the loss; default: adjusted during training, so that `fraction` "
+        "of the gates stay open in expectation (under a fixed penalty the number of heads differs between "
+        "tasks and says nothing).",
     )
     fraction: float = option(0.3, "Fraction of the heads that stay open.", ge=0, le=1)
     steps: int = option(300, "Batches of training.", ge=1)
@@ -33,10 +34,12 @@ class L0(Reading):
 
 @operation(L0)
 def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
-    """Hard-concrete gates on the frozen model, trained with the loss plus a penalty on the expected number of open gates.
+    """Hard-concrete gates on the frozen model, trained with the loss plus a penalty on the expected number of
+    open gates.
 
     Returns:
-        (layer, head): log a, higher for gates held open harder. A coordinate `gate` has the gate at test, 0–1.
+        (layer, head): log a, higher for gates held open harder. A coordinate `gate` has the gate at test,
+        0–1.
     """
     penalty, fraction, start = settings.penalty, settings.fraction, settings.start
     steps, lr = settings.steps, settings.lr
@@ -45,7 +48,7 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     log_a = torch.full_like(subject.base, start).requires_grad_()
     total = int(subject.scored.sum())
     n_open = count_for(fraction, total)
-    price = penalty if penalty is not None else 0.0
+    price = penalty or 0.0
 
     def gates_of(step: int, examples: int) -> torch.Tensor:
         noise = torch.rand((examples, *log_a.shape), generator=chance)  # (examples, layers, heads)
@@ -56,7 +59,8 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
         open_now = (concrete.open_probability(log_a) * subject.base).sum()
         if penalty is not None:
             return penalty * open_now
-        # an augmented Lagrangian: the price follows the excess, below zero if need be, and the square keeps it from swinging
+        # an augmented Lagrangian: the price follows the excess, below zero if need be, and the square keeps
+        # it from swinging
         excess = (open_now - n_open) / total
         price += float(excess.detach()) * PRICE_STEP
         return price * excess + STIFFNESS * excess.square()
@@ -71,8 +75,9 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
         "lr": lr,
         "start": start,
     }
-    # the price of the excess share, turned into that of one gate
-    final = price if penalty is not None else price / total
+    final = price
+    if penalty is None:  # the price of the excess share, turned into that of one gate
+        final = price / total
     scores = as_scores(log_a, subject, "l0", "magnitude", final_penalty=final, **used)
     return scores.assign_coords(
         gate=as_scores(concrete.at_test(log_a), subject, "l0", "magnitude").drop_attrs()

@@ -1,7 +1,8 @@
 """Passes of last tokens alone: the tokens before them are read once, into a cache.
 
-In a causal model nothing that happens at the last token of a prompt reaches an earlier one. So what a patch there changes, and how steeply,
-is found in the last token's own pass, and the gradient needs no backward pass through the others.
+In a causal model nothing that happens at the last token of a prompt reaches an earlier one. So what a patch
+there changes, and how steeply, is found in the last token's own pass, and the gradient needs no backward pass
+through the others.
 """
 
 from contextlib import nullcontext
@@ -15,7 +16,8 @@ from headwise._passes.subject import TaskSubject, computing
 from headwise.models import projecting_only
 from headwise.tasks import Batch
 
-# Tokens of all prompts from which on it pays: single tokens read every weight for little arithmetic, and the check reads one prompt more.
+# Tokens of all prompts from which on it pays: single tokens read every weight for little arithmetic, and the
+# check reads one prompt more.
 WORTH = 1024
 
 
@@ -44,7 +46,8 @@ class LastTokens:
         }
 
     def differences(self) -> Tensor:
-        """Logit of the right answer minus that of the other one after each prompt, (rows,); once, since the cache grows."""
+        """Logit of the right answer minus that of the other one after each prompt, (rows,); once, since the
+        cache grows."""
         logits = self._run(self.inputs, use_cache=True, past_key_values=self.cache).logits[:, -1]
         pair = logits.float().gather(1, self.side.labels[self.side.owner].to(logits.device))  # (rows, 2)
         return pair[:, 0] - pair[:, 1]
@@ -59,7 +62,8 @@ class LastTokens:
 
 
 def _padded_on_the_left(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Inputs (rows, tokens) with all padding moved to the left, so that the last tokens stand in one column."""
+    """Inputs (rows, tokens) with all padding moved to the left, so that the last tokens stand in one
+    column."""
     mask = inputs["attention_mask"].bool()
     columns = mask.shape[1]
     behind = mask.int().flip(1).argmax(1)  # padding behind the last real token, (rows,)
@@ -68,7 +72,8 @@ def _padded_on_the_left(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def can_continue(subject: TaskSubject, side: Batch, differences: Tensor) -> bool:
-    """Whether last tokens can and should be read by themselves: checked on one prompt, whose difference a whole pass gave.
+    """Whether last tokens can and should be read by themselves: checked on one prompt, whose difference a
+    whole pass gave.
 
     Not on an accelerator, where small passes cost their launches.
 
@@ -93,7 +98,8 @@ def can_continue(subject: TaskSubject, side: Batch, differences: Tensor) -> bool
         with torch.no_grad():
             difference = LastTokens(subject, prompt).differences()
     except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
-        # the model keeps something else than a cache of keys and values, or wants to be asked for it in another way
+        # the model keeps something else than a cache of keys and values, or wants to be asked for it in
+        # another way
         return False
     return torch.allclose(difference.float(), differences[row].float(), rtol=1e-3, atol=1e-4)
 

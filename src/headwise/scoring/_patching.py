@@ -1,4 +1,5 @@
-"""`patching` and `attribution-patching`: how much of an answer one head carries, on clean and corrupted prompts."""
+"""`patching` and `attribution-patching`: how much of an answer one head carries, on clean and corrupted
+prompts."""
 
 from contextlib import nullcontext
 from itertools import chain
@@ -31,7 +32,8 @@ class Contrasting(Reading):
 
     direction: Literal["denoise", "noise"] = option(
         "denoise",
-        "Patch clean outputs into the corrupted prompt (denoise), or corrupted ones into the clean prompt (noise).",
+        "Patch clean outputs into the corrupted prompt (denoise), or corrupted ones into the clean prompt "
+        "(noise).",
     )
     tokens: Literal["all", "last"] = option(
         "all", "Patch every token, for prompts with equal numbers of tokens; or only the last one."
@@ -54,8 +56,9 @@ class AttributionPatching(Contrasting):
 def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
     """Activation patching, one head at a time: (P − T) ÷ (S − T), mean logit differences over all examples.
 
-    S is that of the source prompts, T that of the target prompts, and P that of the target prompts while the head puts out what it
-    put out in the source. So 1 is a head that carries the whole difference by itself, and 0 one that carries nothing.
+    S is that of the source prompts, T that of the target prompts, and P that of the target prompts while the
+    head puts out what it put out in the source. So 1 is a head that carries the whole difference by itself,
+    and 0 one that carries nothing.
 
     Args:
         model: a causal language model.
@@ -77,7 +80,8 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
             with entrances.recording() as outputs:
                 unpatched = _differences(subject, target)
             ends[1] += unpatched.sum().double().cpu()
-            _keep(subject, batch, carried if settings.direction == "denoise" else unpatched)
+            clean = carried if settings.direction == "denoise" else unpatched
+            _keep(subject, batch, clean)
             rows, tokens = target.inputs["input_ids"].shape
             most_tokens = TOKENS.get(subject.device.type, TOKENS["cuda"])
             at_once = max(1, min(ROWS // rows, most_tokens // (rows * tokens)))
@@ -102,10 +106,11 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
 
 @operation(AttributionPatching)
 def attribution_patching(model: Any, task: Task, settings: AttributionPatching) -> xr.DataArray:
-    """The first order of `patching`: Σ (z_source − z_target) · ∂D/∂z at the target, over S − T; z is a head's output, D the logit difference.
+    """The first order of `patching`: Σ (z_source − z_target) · ∂D/∂z at the target, over S − T; z is a head's
+    output, D the logit difference.
 
-    One pass of the source, one of the target and one backward pass give every head; at the last token only, the backward pass is that of
-    one token.
+    One pass of the source, one of the target and one backward pass give every head; at the last token only,
+    the backward pass is that of one token.
 
     Args:
         model: a causal language model.
@@ -133,7 +138,8 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
                 unpatched = _differences(subject, target) if last is None else last.differences()
                 total = unpatched.sum()
             ends[1] += total.detach().double().cpu()
-            _keep(subject, batch, carried if settings.direction == "denoise" else unpatched)
+            clean = carried if settings.direction == "denoise" else unpatched
+            _keep(subject, batch, clean)
             leaves = [here.leaves[site.index] for site in subject.heads.sites]
             slopes = torch.autograd.grad(total, leaves, allow_unused=True)
             for site, slope in zip(subject.heads.sites, slopes, strict=True):
@@ -180,7 +186,8 @@ class _Outputs:
 def _subject(model: Any, task: Task, settings: Reading) -> TaskSubject:
     if KINDS[task.kind].reads != "contrast":
         raise HeadwiseError(
-            f"task {task.name!r} is of kind {task.kind!r}; patching compares clean and corrupted prompts: give a task of kind 'contrast'"
+            f"task {task.name!r} is of kind {task.kind!r}; patching compares clean and corrupted prompts: "
+            "give a task of kind 'contrast'"
         )
     return prepare(model, task, settings)
 
@@ -192,8 +199,9 @@ def _sides(batch: Batch, direction: str, tokens: str) -> tuple[Batch, Batch]:
     if tokens == "all" and len(differ):
         number = int(differ[0])
         raise HeadwiseError(
-            f"example {int(batch.index[number])} has {int(lengths[number, 0])} tokens in its clean prompt and {int(lengths[number, 1])} in its "
-            "corrupted one: all tokens can be patched only if both have equally many; make them equal, or set tokens='last'"
+            f"example {int(batch.index[number])} has {int(lengths[number, 0])} tokens in its clean prompt "
+            f"and {int(lengths[number, 1])} in its corrupted one: all tokens can be patched only if both "
+            "have equally many; make them equal, or set tokens='last'"
         )
     clean, corrupted = _side(batch, 0), _side(batch, 1)
     return (clean, corrupted) if direction == "denoise" else (corrupted, clean)
@@ -219,7 +227,8 @@ def _keep(subject: TaskSubject, batch: Batch, clean: Tensor) -> None:
 
 
 def _at_tokens(encoder: nn.Module, values: Tensor, side: Batch, tokens: str) -> Tensor:
-    """Values (rows, tokens, ...) at the tokens that are patched: real ones in order, padding aside, or the last."""
+    """Values (rows, tokens, ...) at the tokens that are patched: real ones in order, padding aside, or the
+    last."""
     real = real_columns(encoder, side.inputs)  # (rows, tokens)
     if tokens == "last":
         last = real.shape[1] - 1 - real.int().flip(1).argmax(1)
@@ -231,7 +240,8 @@ def _span(ends: Tensor, count: int, task: Task) -> Tensor:
     span = ends[0] - ends[1]
     if float(span.abs()) / count < 1e-6:
         raise HeadwiseError(
-            f"task {task.name!r}: clean and corrupted prompts have the same mean logit difference, so there is nothing to restore"
+            f"task {task.name!r}: clean and corrupted prompts have the same mean logit difference, so there "
+            "is nothing to restore"
         )
     return span
 

@@ -15,7 +15,10 @@ from headwise.sections import Chart, HeadMaps, Section, Table
 
 METHODS = ("patching", "attribution-patching")
 LISTED = 10  # heads of each task, at either end
-ENDS = "Percent, of the heads that carry the most and of those that work against it; 100 % is the whole logit difference."
+ENDS = (
+    "Percent, of the heads that carry the most and of those that work against it; 100 % is the whole logit "
+    "difference."
+)
 LARGE = 0.1  # of the difference, that are counted
 FLOW = {
     "denoise": "the clean prompts' outputs are patched into the corrupted prompts",
@@ -53,15 +56,17 @@ def _methods(facts: Mapping[str, Any]) -> str:
     first = facts["method"] == "attribution-patching"
     tokens = "all tokens" if facts["tokens"] == "all" else "the last token"
     return (
-        f"{'Attribution patching' if first else 'Activation patching'}: {FLOW[facts['direction']]}, at {tokens}, one head at a time"
-        f"{', to first order by one backward pass' if first else ''}. A head's share is the change of the mean logit difference between the "
-        "two answers, over its whole difference between the two prompts: 1 is a head that carries all of it by itself, a negative share "
-        "works against it. Shares of heads need not sum to 1. No test was made."
+        f"{'Attribution patching' if first else 'Activation patching'}: {FLOW[facts['direction']]}, at "
+        f"{tokens}, one head at a time{', to first order by one backward pass' if first else ''}. A head's "
+        "share is the change of the mean logit difference between the two answers, over its whole difference "
+        "between the two prompts: 1 is a head that carries all of it by itself, a negative share works "
+        "against it. Shares of heads need not sum to 1. No test was made."
     )
 
 
 def findings(scores: xr.DataArray) -> list[str]:
-    """The head that carries the most of each task, how many carry much, and the one that works against it the most."""
+    """The head that carries the most of each task, how many carry much, and the one that works against it the
+    most."""
     sentences = []
     for name in scores["task"].values:
         values = scores.sel(task=name).transpose("layer", "head").to_numpy()
@@ -73,8 +78,9 @@ def findings(scores: xr.DataArray) -> list[str]:
                 f"; head {least[0]}.{least[1]} works against it the most, {number(100 * values[least])} %"
             )
         sentences.append(
-            f"{name}: head {most[0]}.{most[1]} carries {number(100 * values[most])} % of the logit difference by itself, the most of "
-            f"{int(np.isfinite(values).sum())} heads; {large} carr{'ies' if large == 1 else 'y'} at least {100 * LARGE:g} %{against}."
+            f"{name}: head {most[0]}.{most[1]} carries {number(100 * values[most])} % of the logit "
+            f"difference by itself, the most of {int(np.isfinite(values).sum())} heads; {large} "
+            f"carr{'ies' if large == 1 else 'y'} at least {100 * LARGE:g} %{against}."
         )
     return [*sentences, f"Shares are means over the examples; {NO_INTERVAL}."]
 

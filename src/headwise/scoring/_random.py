@@ -15,7 +15,8 @@ from headwise.tasks import Task
 
 @operation(Reading)
 def random_scores(model: Any, task: Task, settings: Reading) -> xr.DataArray:
-    """Uniform scores in 0–1 by seed; the task plays no part, and examples are read only to judge the model."""
+    """Uniform scores in 0–1 by seed; the task plays no part, and examples are read only to judge the
+    model."""
     subject = prepare(model, task, settings.with_changes(examples=min(settings.examples or MOST, MOST)))
     return as_scores(
         np.random.default_rng(subject.seed).random(subject.heads.shape), subject, "random", "magnitude"

@@ -21,7 +21,8 @@ def as_scores(
         values: (layers, heads).
         subject: what was scored.
         method: the estimator's name.
-        sense: "signed" where 0 is no effect and scores below it mean harm; else "magnitude": the higher, the more important.
+        sense: "signed" where 0 is no effect and scores below it mean harm; else "magnitude": the higher, the
+            more important.
         settings: its options; plain values.
 
     Returns:

@@ -15,8 +15,8 @@ FRACTION = 0.3  # of the heads that are listed, as the papers choose
 
 
 class HeadScores(xr.DataArray):  # type: ignore[no-untyped-call]
-    """Scores of heads, (layer, head) or (task, layer, head), with how they came about in `.attrs`: an `xarray.DataArray` that describes
-    itself."""
+    """Scores of heads, (layer, head) or (task, layer, head), with how they came about in `.attrs`: an
+    `xarray.DataArray` that describes itself."""
 
     __slots__ = ()
 
@@ -28,14 +28,18 @@ class HeadScores(xr.DataArray):  # type: ignore[no-untyped-call]
         """
         from headwise.scoring import _patching_section as patching
 
-        scores = self if "task" in self.dims else self.expand_dims(task=[self.attrs.get("task", "task")])
+        scores: xr.DataArray = self
+        if "task" not in self.dims:
+            scores = self.expand_dims(task=[self.attrs.get("task", "task")])
         if self.attrs.get("method") in patching.METHODS:
             return patching.section(scores)
         return _section(scores, fraction)
 
     def _repr_html_(self) -> str:
         described = {"layer", "head"} <= set(self.dims) <= {"task", "layer", "head"}
-        return self.section()._repr_html_() if described else super()._repr_html_()  # type: ignore[no-untyped-call]
+        if described:
+            return self.section()._repr_html_()
+        return super()._repr_html_()  # type: ignore[no-untyped-call]
 
 
 def _section(scores: xr.DataArray, fraction: float) -> Section:
@@ -44,10 +48,13 @@ def _section(scores: xr.DataArray, fraction: float) -> Section:
     signed = facts.get("sense") == "signed"
     table = _top_heads(scores, sets, signed)
     best = table.drop_duplicates("task").set_index("task")["head"]
-    size = "has the score of the largest size" if signed else "scores highest"
-    first = "of the largest size (scores are signed)" if signed else "highest"
+    size, first = "scores highest", "highest"
+    if signed:
+        size, first = "has the score of the largest size", "of the largest size (scores are signed)"
     framed = f"{len(next(iter(sets.values())))} {first} of {int(scores.isel(task=0).notnull().sum())} heads"
-    spread = "; σ: how much the number of top heads in a layer differs between tasks" if len(sets) > 1 else ""
+    spread = ""
+    if len(sets) > 1:
+        spread = "; σ: how much the number of top heads in a layer differs between tasks"
     named = facts.get("method", "a method that was given")
     if facts.get("variant"):
         named = f"{named} ({facts['variant']})"
@@ -99,13 +106,16 @@ def _top_heads(scores: xr.DataArray, sets: Mapping[str, HeadSet], signed: bool) 
         sizes = [float(scores.sel(task=name, layer=layer, head=head)) for layer, head in heads]
         named = [f"{layer}.{head}" for layer, head in heads]
         table = pd.DataFrame({"task": name, "head": named, "score": pd.Series(sizes, dtype=float)})
-        order = table["score"].abs() if signed else table["score"]
+        order = table["score"]
+        if signed:
+            order = order.abs()
         tables.append(table.loc[order.sort_values(ascending=False, kind="stable").index])
     return pd.concat(tables, ignore_index=True)
 
 
 def _by_layer(scores: xr.DataArray, sets: Mapping[str, HeadSet]) -> pd.DataFrame:
-    """The chosen heads of each layer (rows) and task (columns), and σ of their number between several tasks."""
+    """The chosen heads of each layer (rows) and task (columns), and σ of their number between several
+    tasks."""
     by_task = {name: heads.layers() for name, heads in sets.items()}
     rows = []
     for layer in range(scores.sizes["layer"]):

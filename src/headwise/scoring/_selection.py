@@ -49,14 +49,15 @@ def _amount(fraction: float | None, n: int | None, total: int) -> int:
 
 
 def _room(per_layer: NDArray[np.intp], n: int, min_per_layer: int) -> NDArray[np.intp]:
-    """How many heads of each layer may be chosen if `min_per_layer` of them must stay out; checks that n fit."""
+    """How many heads of each layer may be chosen if `min_per_layer` of them must stay out; checks that n
+    fit."""
     if min_per_layer < 0:
         raise HeadwiseError(f"min_per_layer is {min_per_layer}; it must be 0 or more")
     room = np.maximum(per_layer - min_per_layer, 0)
     if n > room.sum():
         raise HeadwiseError(
-            f"{n} heads cannot be chosen with min_per_layer={min_per_layer}: only {room.sum()} of {per_layer.sum()} may be; "
-            "lower the fraction or min_per_layer"
+            f"{n} heads cannot be chosen with min_per_layer={min_per_layer}: only {room.sum()} of "
+            f"{per_layer.sum()} may be; lower the fraction or min_per_layer"
         )
     return room
 
@@ -72,13 +73,15 @@ def top_heads(
     """The most important heads, over the whole model and not per layer.
 
     Args:
-        scores: (layer, head), NaN where a layer has no such head. `attrs["sense"]` says what scores below 0 mean: "signed" (the head is in
-            the task's way, 0 is no effect) or "magnitude" (the higher, the more important).
+        scores: (layer, head), NaN where a layer has no such head. `attrs["sense"]` says what scores below 0
+            mean: "signed" (the head is in the task's way, 0 is no effect) or "magnitude" (the higher, the
+            more important).
         fraction: the share of all heads to take, 0–1; floor(fraction × all heads) are taken.
         n: how many to take instead.
-        min_per_layer: at least this many heads of every layer stay out of the set, so that a lesion leaves each layer alive.
-        by: "magnitude" ranks signed scores by their size, so that heads come first whose loss changes most, for better or worse; "signed"
-            ranks scores as they are, so that heads come first that help most.
+        min_per_layer: at least this many heads of every layer stay out of the set, so that a lesion leaves
+            each layer alive.
+        by: "magnitude" ranks signed scores by their size, so that heads come first whose loss changes most,
+            for better or worse; "signed" ranks scores as they are, so that heads come first that help most.
 
     Returns:
         the chosen heads; equal scores go to the lower (layer, head).
@@ -96,7 +99,8 @@ def bottom_heads(
 ) -> HeadSet:
     """The least important heads: those to go first in pruning. Arguments as for `top_heads`.
 
-    By "magnitude" these are heads whose loss changes least, by "signed" the most harmful ones. Equal scores go to the lower (layer, head).
+    By "magnitude" these are heads whose loss changes least, by "signed" the most harmful ones. Equal scores
+    go to the lower (layer, head).
     """
     return _first(scores, -importance(scores, by), fraction, n, min_per_layer)
 
@@ -111,7 +115,8 @@ def _first(
     """The heads with the highest `values`, which have the shape of the scores."""
     if scores.dims != ("layer", "head"):
         raise HeadwiseError(
-            f"scores have dims {scores.dims}; expected ('layer', 'head'): pick one with .sel(task=…), or average"
+            f"scores have dims {scores.dims}; expected ('layer', 'head'): pick one with .sel(task=…), or "
+            "average"
         )
     valid = ~np.isnan(values)  # (layers, heads)
     if np.isinf(values).any():
@@ -150,7 +155,8 @@ def random_heads(
         draws: how many sets.
         seed: the same seed gives the same sets.
         min_per_layer: as for `top_heads`: at least this many heads of every layer stay out.
-        per_layer: exactly this many heads from each layer (a layer-matched baseline); then neither fraction nor n.
+        per_layer: exactly this many heads from each layer (a layer-matched baseline); then neither fraction
+            nor n.
     """
     grid = np.asarray(valid, dtype=bool)  # (layers, heads)
     sizes = grid.sum(axis=1)
@@ -178,7 +184,8 @@ def _draw(grid: NDArray[np.bool_], counts: Sequence[int], rng: np.random.Generat
 
 
 def _ways(sizes: NDArray[np.intp], room: NDArray[np.intp], n: int) -> list[list[int]]:
-    """ways[l][m]: how many sets of m heads from layers l, l+1, … obey the room of each layer (exact integers)."""
+    """ways[l][m]: how many sets of m heads from layers l, l+1, … obey the room of each layer (exact
+    integers)."""
     ways = [[1] + [0] * n]
     for size, limit in zip(sizes[::-1].tolist(), room[::-1].tolist(), strict=True):
         above, here = ways[0], []
@@ -191,7 +198,8 @@ def _ways(sizes: NDArray[np.intp], room: NDArray[np.intp], n: int) -> list[list[
 def _layer_counts(
     sizes: NDArray[np.intp], room: NDArray[np.intp], n: int, ways: list[list[int]], rng: np.random.Generator
 ) -> list[int]:
-    """Draws how many heads each layer gives, with the probability that a uniformly drawn allowed set has them."""
+    """Draws how many heads each layer gives, with the probability that a uniformly drawn allowed set has
+    them."""
     counts = []
     for layer, (size, limit) in enumerate(zip(sizes.tolist(), room.tolist(), strict=True)):
         # divided as integers by Python, which rounds correctly however large they are

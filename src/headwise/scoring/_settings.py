@@ -29,7 +29,8 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
         "random": "headwise.scoring._random:random_scores",
     },
 )
-# Published codes that share the name "head importance" and differ: abs level, divisor, per-layer L2 norm, min–max.
+# Published codes that share the name "head importance" and differ: abs level, divisor, per-layer L2 norm,
+# min–max.
 VARIANTS: dict[str, dict[str, Any]] = {
     "eq4": {},
     "michel": {"absolute": "token", "divisor": "tokens, last layer examples", "layer_norm": True},
@@ -66,7 +67,10 @@ class Estimation(Reading):
         for name, value in arguments.items():
             if isinstance(value, list):  # JSON has no tuples
                 value = tuple(value)
-            (fields if name in cls.model_fields else options)[name] = value
+            if name in cls.model_fields:
+                fields[name] = value
+            else:
+                options[name] = value
         method = fields.get("method", cls.model_fields["method"].default)
         if not options or not (callable(method) or method in ESTIMATORS):
             return fields | options
@@ -81,14 +85,17 @@ class Estimation(Reading):
     def _is_there(cls, method: Any) -> Any:
         if not callable(method) and method not in ESTIMATORS:
             raise ValueError(
-                f"{method!r} is unknown{did_you_mean(method, ESTIMATORS)}; choose one of {', '.join(ESTIMATORS)}"
+                f"{method!r} is unknown{did_you_mean(method, ESTIMATORS)}; choose one of "
+                f"{', '.join(ESTIMATORS)}"
             )
         return method
 
     @property
     def own(self) -> dict[str, Any]:
         """The options of the method."""
-        return {**({} if self.variant is None else {"variant": self.variant}), **self.options}
+        if self.variant is None:
+            return dict(self.options)
+        return {"variant": self.variant, **self.options}
 
     def decides(self) -> dict[str, Any]:
         facts = super().decides()
@@ -111,12 +118,14 @@ class Score(Estimation):
     )
     iterative: float | int | None = option(
         None,
-        "Silence this many heads, score the rest again, and repeat; a fraction of all heads (0.1) or a number (5).",
+        "Silence this many heads, score the rest again, and repeat; a fraction of all heads (0.1) or a "
+        "number (5).",
         gt=0,
     )
     silence: Literal["most", "least"] = option(
         "most",
-        "With iterative: silence the most important of the remaining heads (most, as in lesions) or the least important (least, as in pruning).",
+        "With iterative: silence the most important of the remaining heads (most, as in lesions) or the "
+        "least important (least, as in pruning).",
     )
 
 

@@ -29,10 +29,12 @@ class Shapley(Reading):
 
 @operation(Shapley)
 def shapley(model: Any, task: Task, settings: Shapley) -> xr.DataArray:
-    """Monte-Carlo Shapley values (Castro et al. 2009; Held and Yang 2023 for heads): heads are silenced one after another.
+    """Monte-Carlo Shapley values (Castro et al. 2009; Held and Yang 2023 for heads): heads are silenced one
+    after another.
 
-    φ_h = E over orders of v(the heads still there, h among them) − v(the same without h). Every order is also run backwards, which
-    evens out first and last places. For each order the values sum to v(all heads) − v(none), so their sum here does too.
+    φ_h = E over orders of v(the heads still there, h among them) − v(the same without h). Every order is also
+    run backwards, which evens out first and last places. For each order the values sum to v(all heads) −
+    v(none), so their sum here does too.
 
     Returns:
         (layer, head); positive where the head helps. A coordinate `error` has the standard error over orders.

@@ -35,7 +35,8 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
     """Learnt scores whose Gumbel-perturbed, softened top k are the gates of the frozen model.
 
     Returns:
-        (layer, head): learnt scores; `top_heads(scores, n=k)` is the subset. A coordinate `kept` is 1 for its members.
+        (layer, head): learnt scores; `top_heads(scores, n=k)` is the subset. A coordinate `kept` is 1 for its
+        members.
     """
     steps, lr, straight_through = settings.steps, settings.lr, settings.straight_through
     subject = prepare(model, task, settings)
@@ -73,7 +74,8 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
 
 
 def soft_top_k(perturbed: Tensor, k: int, temperature: float) -> Tensor:
-    """The sum of k softmaxes, each with what the earlier ones took struck out (Xie and Ermon 2019): (heads,), summing to k.
+    """The sum of k softmaxes, each with what the earlier ones took struck out (Xie and Ermon 2019): (heads,),
+    summing to k.
 
     As the temperature falls to 0 it becomes the k-hot vector of the k largest entries.
     """

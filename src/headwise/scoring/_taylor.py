@@ -28,11 +28,13 @@ class TaylorMean(Reading):
 
 @operation(TaylorMean)
 def taylor_mean(model: Any, task: Task, settings: TaylorMean) -> xr.DataArray:
-    """E |Σ_t ∂L/∂z_t · (z̄ − z_t)|: how much the loss would change, to first order, if the head said the same to every token.
+    """E |Σ_t ∂L/∂z_t · (z̄ − z_t)|: how much the loss would change, to first order, if the head said the same
+    to every token.
 
     z̄ is the mean over all real tokens of the examples.
-    The mean-replacement form of Molchanov et al. (2017): a head whose output is constant scores 0 however large that output is,
-    whereas the gate's derivative (Eq. 4) compares with an output of zero, which the model may never have seen.
+    The mean-replacement form of Molchanov et al. (2017): a head whose output is constant scores 0 however
+    large that output is, whereas the gate's derivative (Eq. 4) compares with an output of zero, which the
+    model may never have seen.
 
     Returns:
         (layer, head), 0 or more.
@@ -47,7 +49,8 @@ def taylor_mean(model: Any, task: Task, settings: TaylorMean) -> xr.DataArray:
 
 
 def mean_outputs(subject: TaskSubject) -> Tensor:
-    """`Heads.mean_outputs` over the subject's examples, in its own passes, in which silenced heads stay silenced."""
+    """`Heads.mean_outputs` over the subject's examples, in its own passes, in which silenced heads stay
+    silenced."""
 
     def passes() -> Iterator[tuple[Tape, Pass]]:
         for batch in subject.read(subject.plan(), f"mean head outputs, {subject.task.name}"):
@@ -59,7 +62,8 @@ def mean_outputs(subject: TaskSubject) -> Tensor:
 
 
 class _Shift:
-    """An edit that adds zero to every head output, so that the loss has a derivative by what would be added."""
+    """An edit that adds zero to every head output, so that the loss has a derivative by what would be
+    added."""
 
     def __init__(self) -> None:
         self.added: dict[int, Tensor] = {}  # by site, the shape of the projection's input

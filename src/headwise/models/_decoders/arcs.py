@@ -1,8 +1,9 @@
-"""Dependency trees from arc scores, batched: Eisner's projective trees and non-projective maximum spanning trees.
+"""Dependency trees from arc scores, batched: Eisner's projective trees and non-projective maximum spanning
+trees.
 
-`scores[b, d, h]` is the score of h as head of d, in (batch, nodes, nodes); node 0 is the root, the words are 1 ... n, and
-nodes = longest sentence + 1. Every tree has exactly one word whose head is the root. Results are heads in (batch, nodes), 0 for
-the root itself and beyond a sentence.
+`scores[b, d, h]` is the score of h as head of d, in (batch, nodes, nodes); node 0 is the root, the words are
+1 ... n, and nodes = longest sentence + 1. Every tree has exactly one word whose head is the root. Results are
+heads in (batch, nodes), 0 for the root itself and beyond a sentence.
 """
 
 import torch
@@ -25,7 +26,8 @@ def projective_tree(scores: Tensor, lengths: Tensor) -> Tensor:
     n, device = nodes - 1, scores.device
     rows = torch.arange(batch, device=device)
     arcs = scores[:, 1:, 1:]  # words only
-    # Cells [b, i, w] of spans of words i ... i+w (by start) or ending at i (by end). A complete right cell is headed by its first
+    # Cells [b, i, w] of spans of words i ... i+w (by start) or ending at i (by end). A complete right cell is
+    # headed by its first
     # word, a complete left cell by its last; an incomplete cell carries the arc between its two ends.
     shape = (batch, n, n)
     right_start, right_end, left_start, left_end = (
@@ -39,7 +41,8 @@ def projective_tree(scores: Tensor, lengths: Tensor) -> Tensor:
     )
     for w in range(1, n):
         m = n - w
-        # i ... i+a headed by i, and i+a+1 ... i+w headed by i+w: the same best split serves both directions of the arc.
+        # i ... i+a headed by i, and i+a+1 ... i+w headed by i+w: the same best split serves both directions
+        # of the arc.
         pieces = right_start[:, :m, :w] + left_end[:, w:, :w].flip(-1)  # (batch, starts, split)
         inner, half_split[:, :m, w] = pieces.max(-1)
         half_right = inner + arcs.diagonal(-w, 1, 2)  # i heads i+w
@@ -96,9 +99,10 @@ def _open_half(
 def spanning_tree(scores: Tensor, lengths: Tensor) -> Tensor:
     """The best tree of any shape (Chu-Liu-Edmonds) with one word under the root.
 
-    Every arc from the root pays more than any tree can gain, so the best tree has as few of them as possible: one. Sums are taken in
-    float64, which keeps the order of trees under that penalty. Sentences whose best heads already form a tree (nearly all, with a
-    trained parser) are done at once; in the others one cycle is contracted per round, all sentences together.
+    Every arc from the root pays more than any tree can gain, so the best tree has as few of them as possible:
+    one. Sums are taken in float64, which keeps the order of trees under that penalty. Sentences whose best
+    heads already form a tree (nearly all, with a trained parser) are done at once; in the others one cycle is
+    contracted per round, all sentences together.
 
     Args:
         scores: (batch, nodes, nodes), [b, dependent, head].

@@ -1,4 +1,5 @@
-"""The two parts every span and arc decoder is made of: a small perceptron per role, and a bilinear form between two roles."""
+"""The two parts every span and arc decoder is made of: a small perceptron per role, and a bilinear form
+between two roles."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,8 @@ class Role(nn.Sequential):
 class Biaffine(nn.Module):
     """left^T U right + linear terms of both + a constant (Dozat & Manning 2017), one form per output.
 
-    The linear terms are the bilinear form of vectors extended by a 1. Weights start at zero, as in the paper's parser.
+    The linear terms are the bilinear form of vectors extended by a 1. Weights start at zero, as in the
+    paper's parser.
 
     Args:
         width: length of the vectors on either side.

@@ -22,7 +22,8 @@ JOINT = "+"  # joins the labels of a unary chain, top to bottom
 class ConstituentDecoder(nn.Module):
     """Stage one scores unlabelled spans, stage two labels those of the tree; "no constituent" is label 0.
 
-    A fence post between two words is read from both of them; at the sentence's ends a vector of its own stands for the missing word.
+    A fence post between two words is read from both of them; at the sentence's ends a vector of its own
+    stands for the missing word.
 
     Args:
         dim: width of the encoder.
@@ -43,8 +44,8 @@ class ConstituentDecoder(nn.Module):
         self.span, self.label = Biaffine(span), Biaffine(label, len(classes) + 1)
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
-        """From token states (batch, tokens, dim) to the loss of tree and labels per word, and counts of labelled brackets with
-        punctuation and the top node left out."""
+        """From token states (batch, tokens, dim) to the loss of tree and labels per word, and counts of
+        labelled brackets with punctuation and the top node left out."""
         lengths = batch.n_words
         posts = self.posts(self.dropout(pool_words(states, batch)), lengths)  # (batch, posts, 2 dim)
         # (batch, posts, posts)
@@ -81,7 +82,8 @@ class ConstituentDecoder(nn.Module):
 
 
 def unary_chains(classes: Sequence[str]) -> NDArray[np.int64]:
-    """(classes, longest chain) numbers of the labels in each joint label, -1 for none; labels evalb calls the same share a number."""
+    """(classes, longest chain) numbers of the labels in each joint label, -1 for none; labels evalb calls the
+    same share a number."""
     chains = []
     for name in classes:
         chains.append([SAME.get(label, label) for label in name.split(JOINT)])
@@ -95,11 +97,13 @@ def unary_chains(classes: Sequence[str]) -> NDArray[np.int64]:
 def bracket_counts(
     predicted: NDArray[np.int64], gold: NDArray[np.int64], lengths: Sequence[int], chains: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Labelled brackets as evalb counts them: unary chains taken apart, words that do not count removed and spans renumbered.
+    """Labelled brackets as evalb counts them: unary chains taken apart, words that do not count removed and
+    spans renumbered.
 
     Args:
         predicted: (constituents, 4): sentence, start, end, class.
-        gold: (constituents, 4), the same; a row (sentence, i, i+1, -1) says that word i (punctuation) does not count.
+        gold: (constituents, 4), the same; a row (sentence, i, i+1, -1) says that word i (punctuation) does
+            not count.
         lengths: words of each sentence.
         chains: see `unary_chains`.
 
@@ -125,5 +129,6 @@ def bracket_counts(
 def build(
     task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
 ) -> ConstituentDecoder:
-    """The decoder of a task of kind "constituents"; `config` and `pooling` matter to whole-text decoders only."""
+    """The decoder of a task of kind "constituents"; `config` and `pooling` matter to whole-text decoders
+    only."""
     return ConstituentDecoder(dim, list(task.classes), **options)

@@ -1,4 +1,5 @@
-"""Per-example counts (correct, predicted, gold) of predicted structures, worked out only where they are read."""
+"""Per-example counts (correct, predicted, gold) of predicted structures, worked out only where they are
+read."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,8 +14,8 @@ from headwise.models._decoders.output import DecoderOutput
 
 
 class DecodedLater(DecoderOutput):
-    """A decoder's output whose prediction is worked out when it is first read: decoding trees costs more than the loss, and
-    training does not read it."""
+    """A decoder's output whose prediction is worked out when it is first read: decoding trees costs more than
+    the loss, and training does not read it."""
 
     def __init__(self, loss: Tensor, decode: Callable[[], Tensor], logits: Any) -> None:
         self.loss, self.logits = loss, logits
@@ -38,7 +39,8 @@ def match_counts(predicted: NDArray[np.int64], gold: NDArray[np.int64], batch: i
     """How many rows agree, sentence by sentence; a row that occurs twice must be predicted twice.
 
     Args:
-        predicted: (rows, columns), the first column being the number of the sentence; the others non-negative.
+        predicted: (rows, columns), the first column being the number of the sentence; the others
+            non-negative.
         gold: (rows, columns), the same.
         batch: number of sentences.
 

@@ -47,8 +47,8 @@ class DependencyDecoder(nn.Module):
         self.arc, self.relation = Biaffine(arc), Biaffine(relation, classes)
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
-        """From token states (batch, tokens, dim) to the mean over words of the losses of head and relation, and counts
-        (right head and relation, words, words, right head), punctuation left out."""
+        """From token states (batch, tokens, dim) to the mean over words of the losses of head and relation,
+        and counts (right head and relation, words, words, right head), punctuation left out."""
         lengths = batch.n_words
         vectors = pool_words(states, batch)  # (batch, words, dim)
         root = self.root.to(vectors.dtype).expand(len(vectors), 1, -1)
@@ -86,5 +86,6 @@ class DependencyDecoder(nn.Module):
 def build(
     task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
 ) -> DependencyDecoder:
-    """The decoder of a task of kind "dependencies"; `config` and `pooling` matter to whole-text decoders only."""
+    """The decoder of a task of kind "dependencies"; `config` and `pooling` matter to whole-text decoders
+    only."""
     return DependencyDecoder(dim, len(task.classes), **options)

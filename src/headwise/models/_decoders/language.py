@@ -1,7 +1,9 @@
-"""Token-level outputs of plain transformers models: language modelling, minimal pairs, and tags read at the first sub-word.
+"""Token-level outputs of plain transformers models: language modelling, minimal pairs, and tags read at the
+first sub-word.
 
-The loss of an example is the mean over its predicted tokens. An example may be several rows of a batch (windows of a long
-text, the two sentences of a minimal pair); `batch.owner` says which row belongs to which example.
+The loss of an example is the mean over its predicted tokens. An example may be several rows of a batch
+(windows of a long text, the two sentences of a minimal pair); `batch.owner` says which row belongs to which
+example.
 """
 
 from collections.abc import Iterator
@@ -16,7 +18,8 @@ from torch.nn.functional import cross_entropy, pad, softplus
 from headwise.models._decoders.output import DecoderOutput
 from headwise.tasks import IGNORED, KINDS
 
-# Logits worked on at once: on a CPU few enough to stay in its cache, since fresh memory costs more than the arithmetic.
+# Logits worked on at once: on a CPU few enough to stay in its cache, since fresh memory costs more than the
+# arithmetic.
 AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 24}
 
 
@@ -24,13 +27,15 @@ def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None 
     """Losses and counts from token logits.
 
     Args:
-        logits: (rows, tokens, vocabulary), or (predicted, vocabulary) at the positions alone where `gold` has a token, row after row.
+        logits: (rows, tokens, vocabulary), or (predicted, vocabulary) at the positions alone where `gold` has
+            a token, row after row.
         gold: (rows, tokens), token numbers, -100 where nothing is predicted.
         batch: says which rows belong to which of its n examples.
         sizes: (rows, tokens) bytes of what is predicted; None: not known.
 
     Returns:
-        loss (n,): mean negative log-likelihood in nats; prediction (n, 4): tokens right, tokens, summed negative log-likelihood, bytes.
+        loss (n,): mean negative log-likelihood in nats; prediction (n, 4): tokens right, tokens, summed
+        negative log-likelihood, bytes.
     """
     counted = gold != IGNORED  # (rows, tokens)
     summed, right = _by_row(logits, gold, counted)
@@ -47,8 +52,8 @@ def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None 
 def _by_row(logits: Tensor, gold: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Each row's summed negative log-likelihood and number of tokens right, (rows,).
 
-    The classes lie next to each other in memory, and few positions are worked on at once: transposed logits take several times as
-    long, and a second copy of all of them might not fit.
+    The classes lie next to each other in memory, and few positions are worked on at once: transposed logits
+    take several times as long, and a second copy of all of them might not fit.
     """
     rows = torch.arange(len(gold), device=gold.device)[:, None].expand_as(gold)
     if logits.ndim == 2:
@@ -71,7 +76,8 @@ def _right(logits: Tensor, gold: Tensor) -> Tensor:
     """Where the first of the largest logits (positions, classes) is that of `gold`, (positions,) bool."""
     if logits.device.type != "cpu" or torch.compiler.is_compiling():
         return logits.argmax(dim=-1) == gold
-    # on a CPU the largest value is found several times faster than its place, which is needed only where `gold` has that value
+    # on a CPU the largest value is found several times faster than its place, which is needed only where
+    # `gold` has that value
     right = logits.gather(1, gold.clamp(min=0)[:, None])[:, 0] == logits.amax(dim=-1)
     right &= gold != IGNORED
     right[right.clone()] = logits[right].argmax(dim=-1) == gold[right]
@@ -92,7 +98,8 @@ def _portions(
 
 @contextmanager
 def projecting_only(model: Any, predicted: Tensor) -> Iterator[None]:
-    """Inside, a language model's last projection, the costly one, works on the positions `predicted` (rows, tokens) alone.
+    """Inside, a language model's last projection, the costly one, works on the positions `predicted` (rows,
+    tokens) alone.
 
     The model's logits are then (1, predicted, vocabulary), row after row.
     """
@@ -118,7 +125,8 @@ def sum_by_example(values: Tensor, batch: Any) -> Tensor:
 
 
 def next_token_gold(batch: Any) -> Tensor:
-    """What each position has to predict, (rows, tokens): the next token, -100 where that is not text, and at the last position.
+    """What each position has to predict, (rows, tokens): the next token, -100 where that is not text, and at
+    the last position.
 
     Under left padding the first real token follows padding, so nothing predicts it, as under right padding.
     """
@@ -131,7 +139,9 @@ def gold_tokens(kind: str, batch: Any) -> Tensor:
     labels: Tensor = batch.labels
     if KINDS[kind].reads == "contrast":
         return contrast_gold(batch)
-    return labels if KINDS[kind].masks else next_token_gold(batch)
+    if KINDS[kind].masks:
+        return labels
+    return next_token_gold(batch)
 
 
 def next_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
@@ -146,11 +156,12 @@ def masked_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
 
 
 def minimal_pair_output(logits: Tensor, batch: Any) -> DecoderOutput:
-    """Which sentence of each pair a left-to-right model finds more probable; rows are good, bad, good, bad, ...
+    """Which sentence of each pair a left-to-right model finds more probable; rows are good, bad, good, bad,
+    ...
 
     Returns:
-        loss (n,): −log of the probability of the good sentence against the bad one; prediction (n,): 0 where the good one is
-        more probable, else 1; logits (n, 2): the two log-probabilities.
+        loss (n,): −log of the probability of the good sentence against the bad one; prediction (n,): 0 where
+        the good one is more probable, else 1; logits (n, 2): the two log-probabilities.
     """
     gold = next_token_gold(batch)
     log_p = -_by_row(logits, gold, gold != IGNORED)[0].view(-1, 2)  # (n, 2)
@@ -179,11 +190,13 @@ def answer_differences(logits: Tensor, batch: Any) -> Tensor:
 
 
 def contrast_output(logits: Tensor, batch: Any) -> DecoderOutput:
-    """Which of two answers a left-to-right model gives to a prompt; rows are clean, corrupted, clean, corrupted, ...
+    """Which of two answers a left-to-right model gives to a prompt; rows are clean, corrupted, clean,
+    corrupted, ...
 
     Returns:
-        loss (n,): −log of the probability of the right answer against the other one; prediction (n,): the difference of their logits;
-        both after the clean prompt. logits (n, 2): the differences after both prompts.
+        loss (n,): −log of the probability of the right answer against the other one; prediction (n,): the
+        difference of their logits; both after the clean prompt. logits (n, 2): the differences after both
+        prompts.
     """
     both = answer_differences(logits, batch).view(-1, 2)
     return DecoderOutput(softplus(-both[:, 0]), both[:, 0], both)
@@ -194,7 +207,8 @@ def tag_output(logits: Tensor, batch: Any) -> DecoderOutput:
 
     Args:
         logits: (rows, tokens, tags).
-        batch: `words` (rows, tokens) holds word numbers or -1; `labels` (n, words) tags, -100 beyond a sentence.
+        batch: `words` (rows, tokens) holds word numbers or -1; `labels` (n, words) tags, -100 beyond a
+            sentence.
 
     Returns:
         loss (n,): mean over words; prediction (n, 3): words right, words, words.

@@ -16,8 +16,8 @@ class DecoderOutput:
 
     Attributes:
         loss: (batch,), one loss per example, in float32; whoever trains or scores decides how to reduce it.
-        prediction: one row per example, what the task's metric reads: (batch,) class numbers, (batch,) numbers,
-            or (batch, 3) counts (correct, predicted, gold) for structured kinds.
+        prediction: one row per example, what the task's metric reads: (batch,) class numbers, (batch,)
+            numbers, or (batch, 3) counts (correct, predicted, gold) for structured kinds.
         logits: what the prediction was taken from; its shape depends on the kind.
     """
 
@@ -27,7 +27,8 @@ class DecoderOutput:
 
 
 class TaskLike(Protocol):
-    """What a decoder needs to know of a task: enough to be built again when a saved model is opened without its data."""
+    """What a decoder needs to know of a task: enough to be built again when a saved model is opened without
+    its data."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +48,8 @@ class SavedTask:
         name, kind, classes: of the task.
         metric: what the model was judged by.
         max_length: tokens at which its texts were cut in training; None: it was not trained on it.
-        origin: what `tasks.find_tasks` found it by (name, data, file, size, seed); None: it was made in Python.
+        origin: what `tasks.find_tasks` found it by (name, data, file, size, seed); None: it was made in
+            Python.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""Decoders of a user's own, by name: a saved model says which class it needs, and never causes one to be imported."""
+"""Decoders of a user's own, by name: a saved model says which class it needs, and never causes one to be
+imported."""
 
 import sys
 from typing import Any
@@ -35,6 +36,7 @@ def find_decoder(name: str) -> type[nn.Module]:
         decoder = getattr(decoder, attribute, None)
     if not (isinstance(decoder, type) and issubclass(decoder, nn.Module)):
         raise HeadwiseError(
-            f"the decoder {name} is a user's own: import the class {path} of {module} before the model is opened"
+            f"the decoder {name} is a user's own: import the class {path} of {module} before the model is "
+            "opened"
         )
     return decoder

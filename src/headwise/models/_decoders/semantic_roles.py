@@ -1,8 +1,9 @@
 """Semantic roles end to end: predicates and argument spans are ranked, pruned, and paired (He et al. 2018).
 
-phi(p, a, l) = phi_p(p) + phi_a(a) + phi_l(p, a) for a predicate word p, an argument span a and a role l; phi of "no role" is 0.
-Three things keep it small: spans are ranked by a biaffine form of their first and last word, so no vector is made for the n² spans; only
-the best `spans` × n spans and `predicates` × n words are paired; and phi_l is a biaffine form of narrow vectors.
+phi(p, a, l) = phi_p(p) + phi_a(a) + phi_l(p, a) for a predicate word p, an argument span a and a role l; phi
+of "no role" is 0. Three things keep it small: spans are ranked by a biaffine form of their first and last
+word, so no vector is made for the n² spans; only the best `spans` × n spans and `predicates` × n words are
+paired; and phi_l is a biaffine form of narrow vectors.
 """
 
 from math import ceil
@@ -43,12 +44,14 @@ class Candidates(NamedTuple):
 class RoleDecoder(nn.Module):
     """Predicates, their arguments and the arguments' roles.
 
-    The loss is the cross-entropy of every candidate pair's role, plus two terms that teach the ranking (is the word a predicate, is the
-    span an argument of any). For the loss the true predicates and spans are always among the candidates; for decoding they are not.
+    The loss is the cross-entropy of every candidate pair's role, plus two terms that teach the ranking (is
+    the word a predicate, is the span an argument of any). For the loss the true predicates and spans are
+    always among the candidates; for decoding they are not.
 
     Args:
         dim: width of the encoder.
-        classes: number of roles; role 0 is "V", which the predicates themselves carry: here its place means "no role".
+        classes: number of roles; role 0 is "V", which the predicates themselves carry: here its place means
+            "no role".
         width: of the vectors that rank and that are paired.
         predicates, spans: candidates kept, as shares of the number of words.
         dropout: on word vectors and roles.
@@ -72,7 +75,8 @@ class RoleDecoder(nn.Module):
         self.role = Biaffine(width, classes - 1)
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
-        """From token states (batch, tokens, dim) to the loss per word, and counts of (predicate, span, role)."""
+        """From token states (batch, tokens, dim) to the loss per word, and counts of (predicate, span,
+        role)."""
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
         evidence = self.evidence(vectors, batch.n_words)
         loss = self.loss(evidence, batch.labels, getattr(batch, "room", None))
@@ -99,10 +103,12 @@ class RoleDecoder(nn.Module):
         )
 
     def loss(self, evidence: Evidence, labels: Tensor, room: Any = None) -> Tensor:
-        """(batch,) per word; labels (rows, 5): sentence, predicate, start, end, role; sentence -1 in rows that fill a padded batch.
+        """(batch,) per word; labels (rows, 5): sentence, predicate, start, end, role; sentence -1 in rows
+        that fill a padded batch.
 
         Args:
-            room: of the batch: how many predicates and arguments a sentence has at most; None: that is counted on the device.
+            room: of the batch: how many predicates and arguments a sentence has at most; None: that is
+                counted on the device.
         """
         owner, word, start, end, role = labels.unbind(1)
         last = end - 1
@@ -111,7 +117,8 @@ class RoleDecoder(nn.Module):
         batch, words = evidence.predicate.shape
         is_predicate = evidence.predicate.new_zeros(batch + 1, words)
         is_span = evidence.span.new_zeros(batch + 1, words, words)
-        # Made on the device: a Python number put at indexed places is copied from the host, which no CUDA graph captures.
+        # Made on the device: a Python number put at indexed places is copied from the host, which no CUDA
+        # graph captures.
         true = is_span.new_ones(())
         is_predicate[owner, word] = true
         is_span[argument_owner, start, last] = true
@@ -147,10 +154,11 @@ class RoleDecoder(nn.Module):
         spans_in: Tensor | None = None,
         room: Any = None,
     ) -> Candidates:
-        """The best words and spans; those marked in `words_in` (batch, words) and `spans_in` (batch, words, words) come first.
+        """The best words and spans; those marked in `words_in` (batch, words) and `spans_in` (batch, words,
+        words) come first.
 
-        How many are kept depends on the sentence's own length (and gold) alone, never on its neighbours in the batch. `room` says how
-        many there can be; without it they are counted on the device.
+        How many are kept depends on the sentence's own length (and gold) alone, never on its neighbours in
+        the batch. `room` says how many there can be; without it they are counted on the device.
         """
         spans = evidence.span.detach().masked_fill(~evidence.real, -torch.inf)
         words = evidence.predicate.detach().masked_fill(~evidence.real.diagonal(dim1=1, dim2=2), -torch.inf)
@@ -182,7 +190,8 @@ class RoleDecoder(nn.Module):
         return torch.cat([torch.zeros_like(role[..., :1]), role], -1)
 
     def decode(self, evidence: Evidence) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Row, predicate word, first and last word (inclusive) and role of every argument; a predicate's arguments do not overlap."""
+        """Row, predicate word, first and last word (inclusive) and role of every argument; a predicate's
+        arguments do not overlap."""
         pool = self.candidates(evidence)
         best, role = self.pair_scores(evidence, pool)[..., 1:].max(-1)  # (batch, P, K)
         best = best.masked_fill(~(pool.word_on[:, :, None] & pool.span_on[:, None, :]), 0)
@@ -195,7 +204,8 @@ class RoleDecoder(nn.Module):
 
 
 def _best(scores: Tensor, keep: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The best places of (batch, n) scores, and which of them are within the row's own `keep` and real; (batch, `most` at most) both."""
+    """The best places of (batch, n) scores, and which of them are within the row's own `keep` and real;
+    (batch, `most` at most) both."""
     most = min(most, scores.shape[1])
     value, order = scores.sort(dim=1, descending=True, stable=True)
     on = (torch.arange(most, device=scores.device) < keep[:, None]) & (value[:, :most] > -torch.inf)

@@ -19,8 +19,9 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gel
 class SequenceDecoder(nn.Module):
     """Classification (cross-entropy) or regression (squared error) of whole texts.
 
-    A number is learnt on the scale of its training targets: the layers give (y − mean) ÷ sd, and the loss is the squared error there,
-    so that it starts near 1 whatever the unit, as cross-entropies do. Predictions and logits are in the task's own unit.
+    A number is learnt on the scale of its training targets: the layers give (y − mean) ÷ sd, and the loss is
+    the squared error there, so that it starts near 1 whatever the unit, as cross-entropies do. Predictions
+    and logits are in the task's own unit.
 
     Args:
         dim: width of the encoder.
@@ -30,8 +31,8 @@ class SequenceDecoder(nn.Module):
         std: standard deviation of the initial weights.
 
     Attributes:
-        mean, sd: of the training targets, (1,); only for numbers, and saved with the weights. An sd of 0: not known yet; then the
-            loss is in the task's own unit.
+        mean, sd: of the training targets, (1,); only for numbers, and saved with the weights. An sd of 0: not
+            known yet; then the loss is in the task's own unit.
     """
 
     mean: Tensor
@@ -70,11 +71,13 @@ class SequenceDecoder(nn.Module):
 
     @property
     def unit(self) -> Tensor:
-        """What one unit of the loss's scale is in the task's own, (1,): the sd of the training targets; 1 while they are not known."""
+        """What one unit of the loss's scale is in the task's own, (1,): the sd of the training targets; 1
+        while they are not known."""
         return torch.where(self.sd > 0, self.sd, 1.0)
 
     def standardise(self, targets: Any) -> None:
-        """Takes mean and standard deviation of training targets, once: weights that were trained under others keep them.
+        """Takes mean and standard deviation of training targets, once: weights that were trained under others
+        keep them.
 
         Args:
             targets: (examples,) numbers. Where all are equal the sd is 1.

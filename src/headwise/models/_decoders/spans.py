@@ -1,4 +1,5 @@
-"""Named entities: every span scored by a biaffine form of its first and last word (Yu et al. 2020), decoded flat."""
+"""Named entities: every span scored by a biaffine form of its first and last word (Yu et al. 2020), decoded
+flat."""
 
 from typing import Any
 
@@ -28,7 +29,8 @@ class SpanDecoder(nn.Module):
         self.score = Biaffine(width, classes + 1)  # form 0: no span
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
-        """From token states (batch, tokens, dim) to the cross-entropy over all spans of a sentence per word, and span counts."""
+        """From token states (batch, tokens, dim) to the cross-entropy over all spans of a sentence per word,
+        and span counts."""
         lengths = batch.n_words
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
         # (batch, classes + 1, first, last)
@@ -60,7 +62,8 @@ def possible(lengths: Tensor, longest: int) -> Tensor:
 
 
 def flat_spans(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Spans that do not overlap, the best first (the greedy reading of Yu et al. 2020); all sentences together.
+    """Spans that do not overlap, the best first (the greedy reading of Yu et al. 2020); all sentences
+    together.
 
     Args:
         scores: (batch, words, words) by first and last word; only positive scores are spans.
@@ -76,7 +79,8 @@ def flat_spans(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def choose_flat(scores: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for candidate spans: takes the best, drops what overlaps it, and so on while a score is positive.
+    """The same for candidate spans: takes the best, drops what overlaps it, and so on while a score is
+    positive.
 
     Args:
         scores: (rows, candidates); only positive scores are taken. Ties go to the earlier candidate.

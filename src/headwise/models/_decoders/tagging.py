@@ -24,7 +24,8 @@ class TagDecoder(nn.Module):
         self.out = nn.Linear(dim, classes)
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
-        """From token states (batch, tokens, dim) to the mean cross-entropy of each sentence's words, and (correct, words, words)."""
+        """From token states (batch, tokens, dim) to the mean cross-entropy of each sentence's words, and
+        (correct, words, words)."""
         logits = self.out(self.dropout(pool_words(states, batch))).float()  # (batch, words, classes)
         gold = batch.labels  # (batch, words), -100 beyond a sentence
         # 0 where gold is -100

@@ -1,11 +1,12 @@
 """Binary trees over spans of words, batched: the inside algorithm, span marginals, and CKY.
 
-A span is a pair of fence posts (i, j), 0 <= i < j <= n: the words i ... j-1. A binary tree over n words has 2n - 1 spans: the
-whole sentence, every single word, and two parts of every span wider than one word. Its score is the sum of its spans' scores,
-`scores[b, i, j]` in (batch, posts, posts) with posts = longest sentence + 1; entries with i >= j or beyond a sentence are never read.
+A span is a pair of fence posts (i, j), 0 <= i < j <= n: the words i ... j-1. A binary tree over n words has
+2n - 1 spans: the whole sentence, every single word, and two parts of every span wider than one word. Its
+score is the sum of its spans' scores, `scores[b, i, j]` in (batch, posts, posts) with posts = longest
+sentence + 1; entries with i >= j or beyond a sentence are never read.
 
-Charts are kept twice: `by_start[b, i, w]` and `by_end[b, j, w]` hold the cell of width w that starts at i, or ends at j. Both parts
-of all cells of one width are then plain slices, so the only Python loop is over widths.
+Charts are kept twice: `by_start[b, i, w]` and `by_end[b, j, w]` hold the cell of width w that starts at i, or
+ends at j. Both parts of all cells of one width are then plain slices, so the only Python loop is over widths.
 """
 
 from typing import Any
@@ -17,8 +18,8 @@ from torch import Tensor
 def log_partition(scores: Tensor, lengths: Tensor) -> Tensor:
     """log of the summed exp(score) of all binary trees (the inside algorithm; Zhang et al. 2020, Eq. 5).
 
-    Differentiable; the gradient is the span marginals, found by the outside pass rather than by recording every step, so that
-    memory is quadratic, not cubic, in the sentence length.
+    Differentiable; the gradient is the span marginals, found by the outside pass rather than by recording
+    every step, so that memory is quadratic, not cubic, in the sentence length.
 
     Args:
         scores: (batch, posts, posts).
@@ -31,7 +32,8 @@ def log_partition(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 def span_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
-    """Probability of every span under the distribution over binary trees; (batch, posts, posts), 0 outside the sentence."""
+    """Probability of every span under the distribution over binary trees; (batch, posts, posts), 0 outside
+    the sentence."""
     by_start, by_end, inner = _inside(scores)
     return _outside(by_start, by_end, inner, lengths, torch.ones_like(scores[:, 0, 0]))
 
@@ -85,13 +87,15 @@ def _diagonals(scores: Tensor) -> Tensor:
 
 
 def _halves(by_start: Tensor, by_end: Tensor, width: int) -> Tensor:
-    """Left part plus right part of every cell of this width, for every split; (batch, starts, width - 1), by width of the left part."""
+    """Left part plus right part of every cell of this width, for every split; (batch, starts, width - 1), by
+    width of the left part."""
     starts = by_start.shape[1] - width
     return by_start[:, :starts, 1:width] + by_end[:, width:, 1:width].flip(-1)
 
 
 def _inside(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log of the summed exp(score) of all trees over each span, by start and by end, and the same without the span's own score."""
+    """Log of the summed exp(score) of all trees over each span, by start and by end, and the same without the
+    span's own score."""
     posts = scores.shape[1]
     diagonals = _diagonals(scores)  # (batch, posts, width)
     by_start, by_end, inner = (torch.zeros_like(diagonals) for _ in range(3))

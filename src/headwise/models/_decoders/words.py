@@ -1,8 +1,8 @@
 """From sub-words to words: pooled states and merged attention maps.
 
-A batch has n sentences in `rows` rows: a sentence longer than the encoder reads at once is several rows, windows that overlap. `words`
-(rows, tokens) numbers the words a row owns (-1 elsewhere) and `owner` (rows,) names each row's sentence, so every word is pooled from
-the one window in which it has most context.
+A batch has n sentences in `rows` rows: a sentence longer than the encoder reads at once is several rows,
+windows that overlap. `words` (rows, tokens) numbers the words a row owns (-1 elsewhere) and `owner` (rows,)
+names each row's sentence, so every word is pooled from the one window in which it has most context.
 """
 
 from typing import Any
@@ -24,7 +24,9 @@ def membership(words: Tensor, longest: int) -> Tensor:
 def word_room(batch: Any) -> int:
     """Words to make room for; read from the device only where the batch does not know (made by hand)."""
     room = getattr(batch, "room", None)
-    return int(batch.n_words.max()) if room is None else int(room.words)
+    if room is None:
+        return int(batch.n_words.max())
+    return int(room.words)
 
 
 def pool_words(states: Tensor, batch: Any) -> Tensor:
