@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.bitnet import BitLinear, pack_weights
 
 import headwise
-from headwise._passes.gradients import with_gradients
+from headwise._passes.frozen import with_gradients
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, UnsupportedModel
 

@@ -132,7 +132,7 @@ def test_guesses_are_at_chance_at_the_level_promised(metric: str) -> None:
     for _ in range(DRAWS):
         examples = Examples([("x",)] * 60, rng.integers(3, size=60), "classes", ("a", "b", "c"))
         task = Task.from_examples("t", {"validation": examples}, metric=metric)
-        above += not Evaluation.of(
+        above += not Evaluation.from_answers(
             task, examples, (rng.integers(3, size=60), np.zeros(60)), "validation"
         ).at_chance
     world = f"{metric}, 60 guesses of three classes"

@@ -19,7 +19,7 @@ def evaluation(predictions: np.ndarray, labels: np.ndarray, metric: str) -> Eval
     classes = () if kind == "number" else ("a", "b", "c")
     examples = Examples([("x",)] * len(labels), labels, kind, classes)
     task = Task.from_examples("t", {"validation": examples}, metric=metric)
-    return Evaluation.of(task, examples, (predictions, np.zeros(len(labels))), "validation")
+    return Evaluation.from_answers(task, examples, (predictions, np.zeros(len(labels))), "validation")
 
 
 def test_the_test_of_chance_is_that_of_all_permutations() -> None:

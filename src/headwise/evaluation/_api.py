@@ -37,13 +37,13 @@ def evaluate(model: Any, task: Task | Sequence[Task], settings: Evaluating) -> A
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to evaluate the model on")
-    result, notes = _kept(model, tasks, several, settings)
+    result, notes = _finished(model, tasks, several, settings)
     for note in [*(note for note in result.notes if "at chance" in note), *notes]:
         warnings.warn(note, stacklevel=3)
     return result
 
 
-def _kept(model: Any, tasks: list[Task], several: bool, settings: Evaluating) -> tuple[Any, list[str]]:
+def _finished(model: Any, tasks: list[Task], several: bool, settings: Evaluating) -> tuple[Any, list[str]]:
     """An evaluation as it is kept in `out`, or run; and what a reader of a kept one must know."""
 
     def run() -> Any:
@@ -101,7 +101,7 @@ def _evaluations(model: Any, tasks: list[Task], settings: Evaluating) -> dict[st
                 quiet=settings.quiet,
             )
         of_task = {**reading, "max_length": encoded.max_length, **facts, **order_notes(answering, [task])}
-        by_task[task.name] = Evaluation.of(
+        by_task[task.name] = Evaluation.from_answers(
             task, encoded.examples, predictions_and_losses, settings.split, of_task
         )
     return by_task

@@ -46,7 +46,7 @@ class Evaluation(Described):
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_answers(
         cls,
         task: TaskLike,
         examples: Examples,
@@ -286,7 +286,7 @@ def _notes(evaluations: Iterable[Evaluation]) -> list[str]:
 def _save(evaluations: list[Evaluation], folder: str | Path, **deciding: Any) -> Path:
     facts = [
         {
-            **SavedTask.of(evaluation.task).to_json(),
+            **SavedTask.from_task(evaluation.task).to_json(),
             "split": evaluation.split,
             "chance": _json(evaluation.chance),
             "settings": evaluation.settings,

@@ -126,7 +126,9 @@ def overlap_matrix(sets: Mapping[str, HeadSet]) -> pd.DataFrame:
     """|A∩B| ÷ n in percent (Table 11), tasks by tasks; n is the size of A's set (columns), equal for all
     under one fraction."""
     names = list(sets)
-    columns = {a: [_percent(sets[a] & sets[b], sets[a]) for b in names] for a in names}
+    columns = {}
+    for name, heads in sets.items():
+        columns[name] = [_percent(heads & of_row, heads) for of_row in sets.values()]
     table = pd.DataFrame(columns, index=pd.Index(names, name="B"), columns=names)
     return table.rename_axis(columns="A")
 

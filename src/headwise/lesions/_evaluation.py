@@ -47,6 +47,10 @@ class TaskOutcome:
     chance: float
     ways: dict[str, Any]
 
+    def facts(self) -> dict[str, Any]:
+        """What is kept beside the arrays."""
+        return {"kind": self.kind, "metric": self.metric, "chance": self.chance, "ways": self.ways}
+
     @cached_property
     def values(self) -> NDArray[np.float64]:
         """The metric of every lesion, (lesions,)."""

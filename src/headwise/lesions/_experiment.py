@@ -64,13 +64,13 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
             raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
     if settings.scores is not None:
         settings = settings.with_changes(scores=given_scores(settings.scores))  # counts by its content
-    result = _kept(model, tasks, settings)
+    result = _finished(model, tasks, settings)
     for note in guesses(result):
         warnings.warn(note, stacklevel=3)
     return result
 
 
-def _kept(model: Any, tasks: list[Task], settings: Dissociate) -> Dissociation:
+def _finished(model: Any, tasks: list[Task], settings: Dissociate) -> Dissociation:
     """A dissociation as it is kept in `out`, or computed."""
     if settings.out is None:
         return _dissociate(model, tasks, settings)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KIND = "dissociation"
-OUTCOME_FACTS = ("kind", "metric", "chance", "ways")
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,9 +80,10 @@ class Dissociation(Described):
     @cached_property
     def sweep(self) -> dict[float, Analysis]:
         """The same at every other share of heads."""
-        return {
-            share: self._analysis([at_share(name, share) for name in self.tasks]) for share in self.fractions
-        }
+        analyses = {}
+        for share in self.fractions:
+            analyses[share] = self._analysis([at_share(name, share) for name in self.tasks])
+        return analyses
 
     @cached_property
     def kinds(self) -> dict[str, Analysis]:
@@ -201,10 +201,7 @@ class Dissociation(Described):
             "sets": [[name, heads.to_json()] for name, heads in self.sets.items()],
             "lesions": [[name, heads.to_json()] for name, heads in self.lesions.sets.items()],
             "lesion_settings": self.lesions.settings,
-            "tasks": [
-                [name, {fact: getattr(outcome, fact) for fact in OUTCOME_FACTS}]
-                for name, outcome in self.lesions.tasks.items()
-            ],
+            "tasks": [[name, outcome.facts()] for name, outcome in self.lesions.tasks.items()],
             "fraction": self.fraction,
             "fractions": list(self.fractions),
             "also": list(self.also),

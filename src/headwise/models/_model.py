@@ -105,7 +105,7 @@ class MultiTaskModel(nn.Module):
             )
         decoder = self.new_decoder(task, **options)
         named = {"decoder": decoder_name(options["decoder"])} if "decoder" in options else {}
-        self.tasks[task.name], self.options[task.name] = SavedTask.of(task), {**options, **named}
+        self.tasks[task.name], self.options[task.name] = SavedTask.from_task(task), {**options, **named}
         self.decoders[task.name] = decoder
 
     def new_decoder(self, task: TaskLike, **options: Any) -> nn.Module:

@@ -100,9 +100,8 @@ def open_model(
             else:
                 model = _saved(folder, dtype)
         opened = _in_form(model, tasks, need, tokenizer, pooling)
-    if not (
-        by_name and isinstance(model, MultiTaskModel | TaskModel)
-    ):  # else it was looked at as it was loaded
+    loaded = by_name and isinstance(model, MultiTaskModel | TaskModel)
+    if not loaded:  # loaders look at the weights themselves
         check_weights(opened)
     if device is not None:
         opened = opened.to(device)

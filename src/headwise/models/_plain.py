@@ -88,7 +88,7 @@ class TaskModel(nn.Module):
                     f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers "
                     f"{', '.join(answerable(self.head))}"
                 )
-            self.tasks[task.name] = self._answered(SavedTask.of(task), remembered)
+            self.tasks[task.name] = self._answered(SavedTask.from_task(task), remembered)
 
     def _answered(self, task: SavedTask, remembered: bool) -> SavedTask:
         """A task with its classes as the model's head numbers them."""

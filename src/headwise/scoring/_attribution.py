@@ -10,8 +10,7 @@ import xarray as xr
 from torch import Tensor, nn
 
 from headwise._passes.entrances import Entrances, find_entrances
-from headwise._passes.frozen import frozen
-from headwise._passes.gradients import with_gradients
+from headwise._passes.frozen import frozen, with_gradients
 from headwise._passes.subject import TaskSubject, prepare
 from headwise.errors import HeadwiseError
 from headwise.heads import Site, Watcher, eager

@@ -52,13 +52,13 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> HeadScore
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to score")
-    scores = HeadScores(_kept(model, tasks, several, settings))
+    scores = HeadScores(_finished(model, tasks, several, settings))
     for note in scores.attrs.get("at_chance", {}).values():
         warnings.warn(note, stacklevel=3)
     return scores
 
 
-def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
+def _finished(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
     """Scores as they are kept in `out`, or computed."""
     if settings.out is None:
         return estimate(model, tasks, several, settings)
@@ -73,10 +73,8 @@ def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.D
 
     scores, notes = kept(settings.out, decided, compute)
     if "performance" not in scores.attrs:
-        unsaid = (
-            f"{settings.out} does not say how good the intact model is: scores were kept without that before"
-        )
-        notes = [*notes, unsaid]
+        lack = "does not say how good the intact model is: scores were kept without that before"
+        notes = [*notes, f"{settings.out} {lack}"]
     if notes:
         scores = scores.assign_attrs(notes=notes)
     return scores
@@ -120,11 +118,9 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
     if not several:
         return by_task[0].assign_attrs(judged)
     # what differs between tasks (task, examples) cannot stand for all of them
-    shared = {
-        name: value
-        for name, value in by_task[0].attrs.items()
-        if all(scores.attrs.get(name) == value for scores in by_task)
-    }
+    shared = dict(by_task[0].attrs)
+    for scores in by_task:
+        shared = {name: value for name, value in shared.items() if scores.attrs.get(name) == value}
     joined = xr.concat(by_task, dim="task", coords="different", compat="equals", combine_attrs="drop")
     return joined.assign_coords(task=names).assign_attrs({**shared, **judged})
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from headwise._base.progress import track
-from headwise._passes.frozen import frozen
-from headwise._passes.gradients import with_gradients
+from headwise._passes.frozen import frozen, with_gradients
 from headwise._passes.subject import TaskSubject
 from headwise.errors import HeadwiseError
 from headwise.models import check_losses

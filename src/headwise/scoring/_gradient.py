@@ -8,8 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headwise._passes.frozen import frozen
-from headwise._passes.gradients import with_gradients
+from headwise._passes.frozen import frozen, with_gradients
 from headwise._passes.subject import TaskSubject, prepare
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import VARIANTS, Reading

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from headwise._passes.entrances import Entrances, find_entrances
-from headwise._passes.frozen import frozen
-from headwise._passes.gradients import with_gradients
+from headwise._passes.frozen import frozen, with_gradients
 from headwise._passes.subject import TaskSubject, computing, prepare
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet, Pass, Site, read_pass, with_rows

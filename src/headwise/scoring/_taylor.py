@@ -7,8 +7,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headwise._passes.frozen import frozen
-from headwise._passes.gradients import with_gradients
+from headwise._passes.frozen import frozen, with_gradients
 from headwise._passes.subject import TaskSubject, prepare
 from headwise.heads import Pass, Site, Tape, mean_of, read_pass
 from headwise.models import real_columns

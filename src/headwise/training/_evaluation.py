@@ -74,4 +74,4 @@ def evaluate(
     options: Any = {"batch_size": batch_size, "accelerator": accelerator, "quiet": quiet}
     check_weights(model)
     task_answers = answers(model, decoder_name, encoded, description=f"evaluating {task.name}", **options)
-    return Evaluation.of(task, examples, task_answers, split)
+    return Evaluation.from_answers(task, examples, task_answers, split)

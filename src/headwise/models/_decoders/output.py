@@ -72,7 +72,7 @@ class SavedTask:
         return cls(name, kind, tuple(classes), metric, record.get("max_length"), record.get("origin"))
 
     @classmethod
-    def of(cls, task: TaskLike) -> "SavedTask":
+    def from_task(cls, task: TaskLike) -> "SavedTask":
         """The same facts of a live task (which may itself be a SavedTask)."""
         if isinstance(task, SavedTask):
             return task
