@@ -174,7 +174,7 @@ def test_taylor_mean_is_a_derivative(model: Any, subject: TaskSubject) -> None:
 
         def start(self, arguments: dict[str, Any]) -> None: ...
 
-        def at(self, site: Any, x: torch.Tensor) -> torch.Tensor:
+        def apply(self, site: Any, x: torch.Tensor) -> torch.Tensor:
             if site.index != self.head[0]:
                 return x
             rows = x.unflatten(-1, (site.n_heads, site.head_dim)).clone()

@@ -50,7 +50,7 @@ class Watch:
         """A pass begins."""
         self.rows.start(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """Adds up the attention that led to x, and returns x."""
         if in_backward() or self.reading is None:
             return x

@@ -73,7 +73,7 @@ class _States:
         """A pass begins."""
         self.course = read_pass(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """As an edit of head outputs: keeps them."""
         outputs = self.pick(self.course.rows(site, x).flatten(2))
         self.heads[site.index] = outputs.view(*outputs.shape[:2], site.n_heads, site.head_dim)

@@ -296,14 +296,52 @@ class Heads(Described):
         head_set: HeadSet,
         optimizer: torch.optim.Optimizer,
         output_projection: bool = True,
-        **options: bool,
+        drift: bool = False,
+        masked: bool = True,
     ) -> AbstractContextManager[None]:
-        """Lets only `head_set` among the heads learn: see
-        `headwise.heads._freeze.training_only.training_only`."""
-        return training_only(self, self.check(head_set), optimizer, output_projection, **options)
+        """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer
+        state, bit-identical.
+
+        Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part
+        of latent attention) learns as always. Keys and values of grouped queries learn if any head of their
+        group does, and weights that layers share if a head of any of these layers does; where LoRA is on
+        them, if all of these heads do. Nested blocks train the heads that all of them name. Gradients are
+        masked as they are accumulated, so that clipping sees only what learns; those present on entry are
+        masked too. Parameters that the optimizer is given inside the block are frozen from its next step on.
+
+        Args:
+            head_set: the heads that learn.
+            optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value
+                per element is kept exactly; where elements share state (Adafactor's row and column
+                statistics) the weights are.
+            output_projection: whether a head's columns of W_O are frozen with it.
+            drift: only take the gradient of what is frozen, so that momentum and weight decay keep moving it:
+                what published code does that masks gradients alone.
+            masked: take the gradient of what is frozen. Without that, steps are a little quicker on a GPU and
+                keep all the same, where each element has a state of its own; only what reads gradients
+                (clipping) sees those of frozen heads too.
+
+        Raises:
+            HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its
+                state quantized, or holds no parameter of this model; heads have adapters other than LoRA; or
+                layers were replaced or added after Heads was built.
+        """
+        return training_only(self, self.check(head_set), optimizer, output_projection, drift, masked)
 
     def remove(self, head_set: HeadSet) -> nn.Module:
-        """A smaller model without `head_set`: see `headwise.heads._remove.removal.remove`."""
+        """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to
+        rounding.
+
+        `Heads(smaller)` counts what is left: heads are renumbered within each layer, and layers without heads
+        have no site. Where the family's configuration can say what is left (usually: the same number of heads
+        or key groups in every layer), it is an ordinary model, which plain transformers opens once it is
+        saved. `save_pretrained` and `headwise.heads.save_removed` save either.
+
+        Raises:
+            HeadwiseError: a group of grouped queries would lose only some of its heads, or layers that share
+                weights would lose different ones.
+            UnsupportedModel: this family's attention cannot do without these heads; says why.
+        """
         return remove(self, self.check(head_set))
 
     def prunable_evenly(self, scores: ArrayLike, fraction: float) -> HeadSet:

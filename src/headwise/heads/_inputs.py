@@ -143,8 +143,9 @@ def _tokens(config: Any, batch: int, length: int) -> Tensor:
 
 def _image(vision: Any) -> tuple[int, int, int]:
     size = _first(vision, "image_size", "crop_size", default=32)
-    height, width = (size, size) if isinstance(size, int) else size[:2]
-    return _first(vision, "num_channels", "in_channels", default=3), height, width
+    if isinstance(size, int):
+        size = (size, size)
+    return _first(vision, "num_channels", "in_channels", default=3), size[0], size[1]
 
 
 def _spectrum(config: Any, batch: int) -> Tensor:

@@ -69,7 +69,9 @@ def drawing(*originals: Any) -> bool:
 def frozen_twin(model: nn.Module) -> AbstractContextManager[None] | None:
     """A random state of its own for passes of a model that is a frozen twin, and so nobody else's; None if it
     is not."""
-    return forked(model, _frozen[model]) if model in _frozen else None
+    if model not in _frozen:
+        return None
+    return forked(model, _frozen[model])
 
 
 @contextmanager

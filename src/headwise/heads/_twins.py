@@ -72,8 +72,10 @@ class Twins:
             return value
         if id(value) in self._twins:
             return self._twins[id(value)][1]
+        if isinstance(value, nn.Parameter):
+            return self._parameter(value)
         if isinstance(value, Tensor):
-            return self._parameter(value) if isinstance(value, nn.Parameter) else value
+            return value
         if kind in (ProxyType, CallableProxyType):
             raise Bound(f"a proxy of a {value.__class__.__name__}")
         if isinstance(value, nn.Module):
@@ -98,10 +100,11 @@ class Twins:
             return self._keep(value, ref(self.twin(target)))
         if isinstance(value, PreTrainedConfig):
             return self._config(value)
-        if f"{kind.__module__}.{kind.__qualname__}".startswith(COPIED):
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name.startswith(COPIED):
             return self._object(value) if self._refers(value, configured=True) else value
         if self._refers(value):
-            raise Bound(f"a {kind.__module__}.{kind.__qualname__}")
+            raise Bound(f"a {name}")
         return value
 
     def _keep(self, value: Any, twin: Any) -> Any:
@@ -146,14 +149,17 @@ class Twins:
         configurations in it."""
         twin: PreTrainedConfig = self._keep(value, object.__new__(type(value)))
         for name, member in list(vars(value).items()):
-            vars(twin)[name] = self.twin(member) if isinstance(member, PreTrainedConfig) else member
+            if isinstance(member, PreTrainedConfig):
+                member = self.twin(member)
+            vars(twin)[name] = member
         return twin
 
     def _object(self, value: Any) -> Any:
         """An object of ours, as `copy.deepcopy` makes one."""
         twin = self._keep(value, object.__new__(type(value)))
-        custom = any("__getstate__" in vars(kind) for kind in type(value).__mro__[:-1])
-        attributes = value.__getstate__() if custom else dict(vars(value))
+        attributes = dict(vars(value))
+        if any("__getstate__" in vars(kind) for kind in type(value).__mro__[:-1]):
+            attributes = value.__getstate__()
         state = {name: self.twin(member) for name, member in attributes.items()}
         if hasattr(twin, "__setstate__"):
             twin.__setstate__(state)
@@ -281,4 +287,6 @@ def _leads_on(value: Any, function: FunctionType) -> bool:
 
 def _slots(kind: type) -> tuple[str, ...]:
     names = vars(kind).get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names)

@@ -28,9 +28,9 @@ class _Reader:
     def start(self, arguments: dict[str, Any]) -> None:
         self.tape.start(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         if site.index in self.needed:
-            self.tape.at(site, x)
+            self.tape.apply(site, x)
         if site.index == self.last and not in_backward():  # not when a layer is run again for its gradient
             raise _Enough
         return x
@@ -115,5 +115,5 @@ class _Watching:
     def start(self, arguments: dict[str, Any]) -> None:
         self.tape.start(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         return x

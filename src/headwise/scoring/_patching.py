@@ -173,7 +173,7 @@ class _Outputs:
     def start(self, arguments: dict[str, Any]) -> None:
         self.passed = read_pass(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         rows = self.passed.rows(site, x)  # (batch, tokens, heads, head_dim)
         self.outputs[site.index] = rows.detach()
         if not torch.is_grad_enabled():

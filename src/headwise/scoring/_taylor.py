@@ -72,7 +72,7 @@ class _Shift:
     def start(self, arguments: dict[str, Any]) -> None:
         self.seen = read_pass(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         self.outputs[site.index] = x.detach()
         self.added[site.index] = torch.zeros_like(x, requires_grad=True)
         return x + self.added[site.index]

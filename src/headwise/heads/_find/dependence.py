@@ -142,7 +142,7 @@ class _Tracer:
                 onward = _elementwise(module, x)
                 self.carriers += [(site, onward) for site in sites]
             else:
-                axis = 1 if isinstance(module, nn.Conv1d | nn.Conv2d) else -1
+                axis = 1 - output.ndim if isinstance(module, nn.Conv1d | nn.Conv2d) else -1
                 leaf = torch.randn(output.shape, generator=self.generator).to(output).requires_grad_()
                 self.cuts.append((path, axis, leaf))
                 onward = leaf.clone()  # some models work in place, which a leaf forbids
@@ -195,8 +195,7 @@ class _Tracer:
             marks = torch.stack(dense).ne(0).cpu()  # (heads, *shape)
             if i < len(self.cuts):
                 path, axis, _ = self.cuts[i]
-                features_last = marks.movedim(axis if axis < 0 else axis + 1, -1)
-                rows = features_last.flatten(1, -2).any(1).T  # (features, heads)
+                rows = marks.movedim(axis, -1).flatten(1, -2).any(1).T  # (features, heads)
                 dependence.features[path] = dependence.features.get(path, torch.zeros_like(rows)) | rows
                 continue
             i -= len(self.cuts)

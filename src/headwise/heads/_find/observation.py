@@ -107,7 +107,7 @@ class Watcher(TorchFunctionMode):
         return name == "softmax"
 
     def _product(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        """A matrix product: an attention result if its first factor came from a softmax over its last axis."""
+        """A matrix product: an attention result if its first factor came from a softmax over keys."""
         operands, einsum = _tensors(args), name == "einsum"
         from_softmax = [id(operand) in self._probabilities for operand in operands]
         if len(operands) != 2 or sum(from_softmax) != 1:
@@ -141,7 +141,9 @@ class Watcher(TorchFunctionMode):
         if enable_gqa:
             key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
             value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-        scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if scale is None:
+            scale = query.shape[-1] ** -0.5
+        scores = query @ key.transpose(-2, -1) * scale
         if is_causal:
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if attn_mask is not None and attn_mask.dtype == torch.bool:

@@ -64,10 +64,9 @@ def _factors(path: str, layer: Any, weight: Owned) -> Iterator[Owned]:
     # (heads,) that the projection serves, by site
     served_heads = {site: marks.any(0) for site, marks in weight.owners.items()}
     for down, up in FACTORS:
+        headed, shared, dim = (down, up, 1) if weight.output else (up, down, 0)
         for adapter in getattr(layer, down, ()):
             ending = ".weight" if down == "lora_A" else ""
-            headed, shared = (down, up) if weight.output else (up, down)
-            dim = 1 if weight.output else 0
             yield replace(weight, name=f"{path}.{headed}.{adapter}{ending}", dim=dim, jointly=True)
             if headed == "lora_B" and layer.lora_B[adapter].bias is not None:
                 yield replace(weight, name=f"{path}.lora_B.{adapter}.bias", dim=0, jointly=True)

@@ -34,38 +34,11 @@ def training_only(
     heads: "Heads",
     head_set: HeadSet,
     optimizer: Optimizer,
-    output_projection: bool = True,
-    drift: bool = False,
-    masked: bool = True,
+    output_projection: bool,
+    drift: bool,
+    masked: bool,
 ) -> Iterator[None]:
-    """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer state,
-    bit-identical.
-
-    Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part of
-    latent attention) learns as always. Keys and values of grouped queries learn if any head of their group
-    does, and weights that layers share if a head of any of these layers does; where LoRA is on them, if all
-    of these heads do. Nested blocks train the heads that all of them name. Gradients are masked as they are
-    accumulated, so that clipping sees only what learns; those present on entry are masked too. Parameters
-    that the optimizer is given inside the block are frozen from its next step on.
-
-    Args:
-        heads: the heads of the model being trained.
-        head_set: the heads that learn.
-        optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value per
-            element is kept exactly; where elements share state (Adafactor's row and column statistics) the
-            weights are.
-        output_projection: whether a head's columns of W_O are frozen with it.
-        drift: only take the gradient of what is frozen, so that momentum and weight decay keep moving it:
-            what published code does that masks gradients alone.
-        masked: take the gradient of what is frozen. Without that, steps are a little quicker on a GPU and
-            keep all the same, where each element has a state of its own; only what reads gradients (clipping)
-            sees those of frozen heads too.
-
-    Raises:
-        HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state
-            quantized, or holds no parameter of this model; heads have adapters other than LoRA; or layers
-            were replaced or added after Heads was built.
-    """
+    """See `Heads.training_only`."""
     heads._taps.tree.check(adapters=True)
     optimizer = _checked(optimizer, heads.model)
     plan = _plan(heads, head_set, output_projection)

@@ -102,4 +102,6 @@ def _self_attention_cache(arguments: dict[str, Any]) -> Cache | None:
     if any(isinstance(arguments.get(name), Tensor) for name in ("encoder_hidden_states", "key_value_states")):
         return None
     cache = next((value for value in arguments.values() if isinstance(value, Cache)), None)
-    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    if isinstance(cache, EncoderDecoderCache):
+        return cache.self_attention_cache
+    return cache

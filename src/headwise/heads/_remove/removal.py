@@ -24,19 +24,7 @@ if TYPE_CHECKING:
 
 
 def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
-    """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to
-    rounding.
-
-    `Heads(smaller)` counts what is left: heads are renumbered within each layer, and layers without heads
-    have no site. Where the family's configuration can say what is left (usually: the same number of heads or
-    key groups in every layer), it is an ordinary model, which plain transformers opens once it is saved.
-    `save_pretrained` and `headwise.heads.save_removed` save either.
-
-    Raises:
-        HeadwiseError: a group of grouped queries would lose only some of its heads, or layers that share
-            weights would lose different ones.
-        UnsupportedModel: this family's attention cannot do without these heads; says why.
-    """
+    """See `Heads.remove`."""
     if heads._taps.edits:
         raise HeadwiseError(
             "remove() compares a copy with the model, whose gates are open here: call it outside the `with` "

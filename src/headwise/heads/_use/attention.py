@@ -181,9 +181,13 @@ class Call:
             scores = (scores / self.softcap).tanh() * self.softcap
         if self.causal or self.window is not None:
             # Of the queries among the keys
-            places = columns + (keys - query.shape[2]) if self.at_end else columns
+            places = columns  # of the queries among the keys
+            if self.at_end:
+                places = columns + (keys - query.shape[2])
             ahead = torch.arange(keys, device=columns.device) - places[..., None]  # (batch, n, keys)
-            visible = ahead <= 0 if self.causal else torch.ones_like(ahead, dtype=torch.bool)
+            visible = torch.ones_like(ahead, dtype=torch.bool)
+            if self.causal:
+                visible = ahead <= 0
             if self.window is not None:
                 visible = visible & (ahead.abs() < self.window)
             scores = scores.masked_fill(~visible[:, None], float("-inf"))
@@ -296,7 +300,9 @@ class QueryRows:
             columns = columns.where(new[columns.clamp(min=0)], -1)
             # Only a pass that continues may be left out
             begins = bool(new.all()) and not self.course.earlier(kind)
-            return columns if begins or bool((columns >= 0).any()) else columns[:, :0]
+            if begins or bool((columns >= 0).any()):
+                return columns
+            return columns[:, :0]
         generated = self.course.selected("generated", kind, tokens) & new
         order = torch.arange(tokens).where(generated, tokens).sort(1).values
         order = order[:, : int(generated.sum(1).max())]

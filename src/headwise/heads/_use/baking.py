@@ -40,7 +40,7 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
     vectors = read_directions(heads, directions, scale)
     shifts = _shifts(heads, vectors)
     bare = [path for path in shifts if getattr(heads.model.get_submodule(path), "bias", None) is None]
-    model = _with_biases(heads.model, bare) if bare else deepcopy(heads.model)
+    model = _with_biases(heads.model, bare)
     with torch.no_grad():
         for path, shift in shifts.items():
             bias: Any = model.get_submodule(path).bias
@@ -96,6 +96,8 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
     Raises:
         UnsupportedModel: no setting of this family gives its output projections a bias.
     """
+    if not paths:
+        return deepcopy(model)
     present = dict(model.named_parameters())
     switches = () if "headwise_removed" in vars(model) else SWITCHES
     for switch in switches:

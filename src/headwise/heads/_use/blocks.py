@@ -29,7 +29,7 @@ class Edit(Protocol):
     "tokens"; one that hands on what it gets by `changes = False`.
     """
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """Takes the projection's input (..., heads × head_dim) and returns what replaces it."""
 
     def start(self, arguments: dict[str, Any]) -> None:

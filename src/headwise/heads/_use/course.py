@@ -83,8 +83,9 @@ class Course:
             if before is not None and _continues(before, tokens):
                 self._repeated[names] = before.shape[1]
             self._prompt[names] = self._prompt_columns(names, tokens)
-            comparable = generation is not None and tokens.ndim == 2 and not self._offset(names)
-            self._before[names] = tokens if comparable else None
+            self._before[names] = None
+            if generation is not None and tokens.ndim == 2 and not self._offset(names):
+                self._before[names] = tokens
 
     def _prompt_columns(self, names: tuple[str, ...], tokens: Tensor) -> int | None:
         """Columns of the prompt; None if only the caller knows, and did not say."""
@@ -104,8 +105,7 @@ class Course:
         return DECODER if self._paired and kind != "self" else ENCODER
 
     def _offset(self, names: tuple[str, ...]) -> int:
-        cached = DECODER if self._paired else ENCODER
-        return self.offset if names == cached else 0
+        return self.offset if names == self._names("decoder") else 0
 
     def prompt(self, kind: str, tokens: int) -> int:
         """Columns of the prompt, padding included, at sites of this kind.
@@ -114,10 +114,10 @@ class Course:
             HeadwiseError: nothing says where it ends.
         """
         columns = self._prompt.get(self._names(kind), tokens)  # where no text is read, all is
-        hidden = self.generation.hidden if self.generation is not None else ""
-        if hidden:
+        if self.generation is not None and self.generation.hidden:
             raise HeadwiseError(
-                f'where the prompt ends is unknown: {hidden}. Generate without it, or choose tokens="all"'
+                f"where the prompt ends is unknown: {self.generation.hidden}. Generate without it, or choose "
+                'tokens="all"'
             )
         if columns is None:
             raise HeadwiseError(

@@ -26,6 +26,8 @@ class Gates:
         root: the model whose `generate()` repeats rows for its beams.
     """
 
+    needs = ""
+
     def __init__(
         self, gates: Tensor, sites: Sequence[Site], skip: bool, root: nn.Module | None = None
     ) -> None:
@@ -39,7 +41,8 @@ class Gates:
             ones = (gates == 1).reshape(-1, *gates.shape[-2:]).all(0).tolist()  # (layers, heads)
             self.skipped = frozenset(site.index for site in sites if all(ones[site.index][: site.n_heads]))
         self.alike = self.batch is None  # for every row
-        self.needs = "" if self.alike else "rows"
+        if not self.alike:
+            self.needs = "rows"
         self._pass = Pass()
         self._generation: Generation | None = None
         self._rows: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
@@ -48,9 +51,9 @@ class Gates:
         """A pass begins: gates per row need to know its rows."""
         if self.batch is not None:
             self._pass = read_pass(arguments)
-            self._generation = None if self.root is None else generation_of(self.root)
+            self._generation = generation_of(self.root)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index in self.skipped:
             return x
@@ -60,8 +63,10 @@ class Gates:
             return torch.where(row, x, 0) if self.selects else x * row
         # (heads,), (batch, heads) or (batch, tokens, heads)
         gate = _site_gates(self.gates, site).to(x.device, kind)
+        if gate.ndim == 2:
+            gate = gate[:, None]
         if self.batch is not None:
-            gate = self._by_row(site, x, gate if gate.ndim == 3 else gate[:, None])
+            gate = self._by_row(site, x, gate)
         gate = gate[..., None]
         return on_heads(site, x, lambda heads: torch.where(gate, heads, 0) if self.selects else heads * gate)
 
@@ -135,7 +140,9 @@ def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
         HeadwiseError: x has another number of tokens.
     """
     batch, tokens = values.shape[:2]
-    leading = x.shape[:-1] if site.batch_first else torch.Size((x.shape[1], x.shape[0]))
+    leading = x.shape[:-1]
+    if not site.batch_first:
+        leading = torch.Size((x.shape[1], x.shape[0]))
     count = leading.numel()
     if tokens > 1 and count != batch * tokens:
         raise HeadwiseError(

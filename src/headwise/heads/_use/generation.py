@@ -100,8 +100,9 @@ def _prompt_columns(arguments: dict[str, Any], text: Any) -> int:
 def _prompt_mask(model: Any, arguments: dict[str, Any], text: Any, columns: int) -> Tensor | None:
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor):
-        fits = mask.ndim == 2 and mask.shape[1] == columns
-        return mask.bool().cpu() if fits else None
+        if mask.ndim != 2 or mask.shape[1] != columns:
+            return None
+        return mask.bool().cpu()
     if not isinstance(text, Tensor):
         return torch.ones(1, 0, dtype=torch.bool)
     padding = _setting(model, arguments, "pad_token_id")
@@ -172,7 +173,7 @@ class Watch:
             _running.reset(token)
 
 
-def generation_of(model: nn.Module) -> Generation | None:
+def generation_of(model: nn.Module | None) -> Generation | None:
     """The call of this model's `generate()` that is running in this thread or task: the outermost one, since
     drafts call it again."""
     return next((generation for generation in _running.get() if generation.model is model), None)

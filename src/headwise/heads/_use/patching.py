@@ -78,17 +78,18 @@ class Bank:
         columns, lengths = [], []
         for outputs, passed in passes:
             real = passed.real(site.kind, outputs.shape[1])
-            real = torch.ones(outputs.shape[:2], dtype=torch.bool) if real is None else real.cpu()
-            order = (~real).int().argsort(dim=1, stable=True)  # columns of real tokens first, in order
+            if real is None:
+                real = torch.ones(outputs.shape[:2], dtype=torch.bool)
+            order = (~real.cpu()).int().argsort(dim=1, stable=True)  # columns of real tokens first, in order
             columns.append(pad(order, (0, tokens - order.shape[1])))
-            lengths.append(real.sum(1))
+            lengths.append(real.sum(1).cpu())
         self.columns, self.lengths = torch.cat(columns), torch.cat(lengths)  # (rows, tokens), (rows,)
         padded = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
         self.outputs = padded[0] if len(padded) == 1 else torch.cat(padded)
         # Each of the outputs, never of another copy
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
-    def to(self, x: Tensor) -> Tensor:
+    def outputs_like(self, x: Tensor) -> Tensor:
         """The outputs where x is, and as it is."""
         key = x.device, x.dtype
         if key not in self._copies:
@@ -126,7 +127,7 @@ class Patched:
         self.course.start(arguments)
         self._index, self._columns = {}, {}
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index not in self.bank:
             return x
@@ -137,7 +138,7 @@ class Patched:
         target, source = self._index[key]
         if not target[0].numel():
             return x
-        return with_rows(site, x, rows.index_put(target, self.bank[site.index].to(x)[source]))
+        return with_rows(site, x, rows.index_put(target, self.bank[site.index].outputs_like(x)[source]))
 
     def _indices(self, site: Site, x: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """(row, token, head) of every output to replace, and of what replaces it."""
@@ -256,7 +257,9 @@ def _check_source(heads: Heads, tape: Tape) -> None:
 def _mask(heads: Heads, patches: Any) -> Tensor:
     """Patches as (rows or 1, layers, heads) bool."""
     if isinstance(patches, Tensor):
-        mask = patches[None] if patches.ndim == 2 else patches
+        mask = patches
+        if mask.ndim == 2:
+            mask = mask[None]
         if mask.ndim != 3 or tuple(mask.shape[1:]) != heads.shape or mask.dtype != torch.bool:
             raise HeadwiseError(
                 f"a mask of patches is boolean, (rows, {heads.shape[0]}, {heads.shape[1]}) for this model; "
@@ -282,7 +285,9 @@ def _pairs(tokens: Any) -> Tensor | None:
                 'tokens are "all", "last", positions [3, -1] or pairs [(source, target), ...]; got '
                 f"{tokens!r}"
             )
-        return None if tokens == "all" else torch.full((1, 1, 2), -1)
+        if tokens == "all":
+            return None
+        return torch.full((1, 1, 2), -1)
     if isinstance(tokens, Mapping):
         tokens = list(tokens.items())
     try:

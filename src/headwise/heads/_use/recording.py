@@ -39,6 +39,7 @@ class Tape:
         # By layer, beside its outputs
         self._passes: dict[int, list[Pass]] = {site.index: [] for site in sites}
         self.needs = "" if pooling == "all" and queries is None else "tokens"
+        self._layer_axis = 2 if pooling == "all" else 1
         self._pass = self._last = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
         self._ended = self._failed = 0  # passes that ended well, or by an exception
@@ -59,7 +60,7 @@ class Tape:
         else:
             self._ended += 1
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
         if not in_backward():  # not when gradient checkpointing runs the layer again
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
@@ -80,7 +81,7 @@ class Tape:
     def hidden_at(self, site: Site, output: Any) -> None:
         """Keeps the output of the layer that `site` belongs to."""
         if not in_backward():
-            state = output if isinstance(output, Tensor) else output[0]
+            state: Tensor = output if isinstance(output, Tensor) else output[0]
             # (batch, tokens, dim)
             rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])
             self._keep(self._hidden, site, self._pass.pooled(self.pooling, site.kind, rows))
@@ -154,7 +155,7 @@ class Tape:
         Where layers differ in heads, head size or tokens, the rest is NaN.
         """
         self._check_passes(together=True)
-        return _stack([self.layer(site.index) for site in self.sites], axis=2 if self.pooling == "all" else 1)
+        return _stack([self.layer(site.index) for site in self.sites], self._layer_axis)
 
     @property
     def hidden(self) -> Tensor:
@@ -165,7 +166,7 @@ class Tape:
         self._check_passes(together=True)
         content = "hidden states (record with hidden=True)"
         layers = [_joined(self._hidden[site.index], content, site.index) for site in self.sites]
-        return _stack(layers, axis=2 if self.pooling == "all" else 1)
+        return _stack(layers, self._layer_axis)
 
     @property
     def attention(self) -> tuple[Tensor, ...]:
@@ -236,5 +237,7 @@ def _padded(tensors: list[Tensor], free: int | None = None) -> list[Tensor]:
         gaps = []  # of each axis before and after it, the last axis first
         for axis in reversed(axes):
             gaps += [0, 0 if axis == free else sizes[axis] - tensor.shape[axis]]
-        padded.append(pad(tensor, gaps, value=float("nan")) if any(gaps) else tensor)
+        if any(gaps):
+            tensor = pad(tensor, gaps, value=float("nan"))
+        padded.append(tensor)
     return padded

@@ -35,8 +35,10 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
     if how not in ("mean", "resample"):
         raise HeadwiseError(f"how is one of zero, mean, resample; got {how!r}")
     if reference is None:
-        choices = " or (layers, heads, head_dim) means" if how == "mean" else ""
-        raise HeadwiseError(f"silencing by {how!r} needs reference=: batches of model inputs{choices}")
+        choices = "batches of model inputs"
+        if how == "mean":
+            choices += " or (layers, heads, head_dim) means"
+        raise HeadwiseError(f"silencing by {how!r} needs reference=: {choices}")
     if how == "mean":
         means = reference if isinstance(reference, Tensor) else mean_outputs(heads, reference)
         shape = *heads.shape, max(site.head_dim for site in heads.sites)
@@ -102,7 +104,9 @@ def mean_of(heads: Heads, passes: Iterable[tuple[Tape, Pass]]) -> Tensor:
 def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
     """Real tokens of outputs (batch, tokens, ...), run together: (real tokens, ...)."""
     real = passed.real(site.kind, outputs.shape[1])
-    return outputs.flatten(0, 1) if real is None else outputs[real.to(outputs.device)]
+    if real is None:
+        return outputs.flatten(0, 1)
+    return outputs[real.to(outputs.device)]
 
 
 def reference_passes(
@@ -129,10 +133,10 @@ def _examples(
         for layer, examples in bank.items():
             outputs = tape.layer(layer)  # (batch, tokens, heads, head_dim)
             real = passed.real(heads.sites[layer].kind, outputs.shape[1])
-            if real is not None:
-                real = real.to(outputs.device)
-            for row, output in enumerate(outputs):
-                examples.append(output if real is None else output[real[row]])
+            if real is None:
+                real = torch.ones(outputs.shape[:2], dtype=torch.bool)
+            for output, marks in zip(outputs, real.to(outputs.device), strict=True):
+                examples.append(output[marks])
     if not all(bank.values()):
         raise HeadwiseError("the reference set is empty: give at least one batch of model inputs")
     return bank
@@ -149,7 +153,7 @@ class Means:
     def start(self, arguments: dict[str, Any]) -> None:
         """The same for every pass."""
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index not in self.members:
             return x
@@ -215,7 +219,7 @@ class Resampled:
         if cache is not None:
             setattr(cache, NOTE, {**getattr(cache, NOTE, {}), self.number: self.drawn})
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index not in self.members:
             return x
@@ -237,7 +241,9 @@ _numbers = count()
 def _values(output: Any) -> Iterable[Any]:
     if isinstance(output, Mapping):
         return output.values()
-    return output if isinstance(output, tuple | list) else ()
+    if isinstance(output, tuple | list):
+        return output
+    return ()
 
 
 def _member_mask(site: Site, members: tuple[int, ...], x: Tensor) -> Tensor:

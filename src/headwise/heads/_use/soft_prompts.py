@@ -36,7 +36,9 @@ def soft_prompt(model: nn.Module) -> Any:
 def virtual_tokens(model: nn.Module) -> int:
     """How many virtual tokens a pass of the model now puts before the tokens of each text."""
     config = soft_prompt(model)
-    return 0 if config is None or config.peft_type in CACHED else int(config.num_virtual_tokens)
+    if config is None or config.peft_type in CACHED:
+        return 0
+    return int(config.num_virtual_tokens)
 
 
 def with_virtual_columns(mask: Tensor, virtual: int) -> Tensor:

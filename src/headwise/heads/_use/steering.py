@@ -77,11 +77,9 @@ def read_directions(heads: Heads, directions: Directions, scale: float | Tensor)
     elif isinstance(directions, Tensor) and directions.shape == shape:
         table = directions
     else:
-        form = (
-            f"shape {tuple(directions.shape)}"
-            if isinstance(directions, Tensor)
-            else type(directions).__name__
-        )
+        form = type(directions).__name__
+        if isinstance(directions, Tensor):
+            form = f"shape {tuple(directions.shape)}"
         raise HeadwiseError(
             f"directions are {{(layer, head): vector}} or a tensor {shape} for this model; got {form}"
         )
@@ -106,11 +104,14 @@ def read_directions(heads: Heads, directions: Directions, scale: float | Tensor)
 class Steered:
     """Adds vectors {layer: (heads, head_dim)} to head outputs."""
 
+    needs = ""
+
     def __init__(self, vectors: dict[int, Tensor], tokens: str, course: Course) -> None:
         self.vectors, self.tokens = vectors, tokens
         self.alike = tokens == "all"  # for every row
         self.met = self.alike  # whether there was a token to steer at
-        self.needs = "" if self.alike else "tokens"
+        if not self.alike:
+            self.needs = "tokens"
         self.course = course
 
     def start(self, arguments: dict[str, Any]) -> None:
@@ -118,7 +119,7 @@ class Steered:
         if not self.alike:
             self.course.start(arguments)
 
-    def at(self, site: Site, x: Tensor) -> Tensor:
+    def apply(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index not in self.vectors:
             return x

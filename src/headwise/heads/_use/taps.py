@@ -323,7 +323,7 @@ class Taps:
                 return None
             x = args[0]
             for block, site in acting:
-                x = block.edit.at(site, x)
+                x = block.edit.apply(site, x)
             return (x, *args[1:])
 
         hook.tap = self, tap  # type: ignore[attr-defined]
@@ -332,8 +332,10 @@ class Taps:
     def _acting_edits(self, module: nn.Module, tap: Tap) -> list[tuple[Block, Site]]:
         """The blocks whose edits a call of `module` goes through, and which site it is."""
         here = self._here_unless_compiled()
-        blocks = () if here is None else self._acting_blocks(module, tap, here)
-        if here is None or not blocks:
+        if here is None:
+            return []
+        blocks = self._acting_blocks(module, tap, here)
+        if not blocks:
             return []
         if here.running is None and not in_backward():
             check_readable(self.model, tap.path, blocks)
