@@ -1,4 +1,5 @@
-"""What must hold for every supported model, whatever its architecture; each check raises AssertionError or passes."""
+"""What must hold for every supported model, whatever its architecture; each check raises AssertionError or
+passes."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     return comparable(model(**inputs))
 
 
-def same(one: list[Tensor], other: list[Tensor], tolerance: float = 0.0) -> bool:
+def same(actual: list[Tensor], expected: list[Tensor], tolerance: float = 0.0) -> bool:
     """Whether two lists of tensors agree, to the last bit or within a tolerance relative to their scale."""
-    if [t.shape for t in one] != [t.shape for t in other]:
+    if [t.shape for t in actual] != [t.shape for t in expected]:
         return False
     if not tolerance:
-        return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        return all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
     return all(
         (a - b).abs().max() <= tolerance * (1 + b.abs().max())
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(actual, expected, strict=True)
         if a.numel()
     )
 
@@ -57,13 +58,13 @@ def ones_change_nothing(heads: Heads, inputs: Inputs) -> None:
 
 def silenced_equals_zeroed(heads: Heads, inputs: Inputs, tolerance: float) -> None:
     """Silencing heads gives what zeroing their columns of W_O gives, and something else than before."""
-    chosen = some_heads(heads)
+    silent = some_heads(heads)
     with torch.no_grad():
-        with heads.silenced(chosen):
+        with heads.silenced(silent):
             silenced = outputs(heads.model, inputs)
         weights = {site.path: heads.model.get_submodule(site.path).weight for site in heads.sites}
         before = {path: weight.clone() for path, weight in weights.items()}
-        for layer, head in chosen:
+        for layer, head in silent:
             site = heads.sites[layer]
             weights[site.path].movedim(input_axis(heads.model.get_submodule(site.path)), 0)[
                 site.columns(head)
@@ -80,7 +81,8 @@ def gradients_equal_differences(
 ) -> None:
     """The gradient by the gates equals a central difference along a random direction.
 
-    Several steps are tried: large ones cross the kinks of ReLUs, small ones drown in the rounding of norms kept in float32.
+    Several steps are tried: large ones cross the kinks of ReLUs, small ones drown in the rounding of norms
+    kept in float32.
     """
     generator = torch.Generator().manual_seed(1)
     direction = torch.randn(heads.shape, generator=generator, dtype=heads.model.dtype) * heads.valid
@@ -132,7 +134,8 @@ def rows_equal_separate_runs(heads: Heads, inputs: Inputs, tolerance: float) -> 
 def _row_pairs(
     together: list[Tensor], single: list[Tensor], batch: int, row: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """A row's part of each output, beside what the row gives alone; not of outputs that compare rows, as CLIP's logits do."""
+    """A row's part of each output, beside what the row gives alone; not of outputs that compare rows, as
+    CLIP's logits do."""
     pairs = [(a, b) for a, b in zip(together, single, strict=True) if a.numel() == batch * b.numel()]
     return [(a.reshape(batch, -1)[row], b.reshape(-1)) for a, b in pairs]
 
@@ -184,13 +187,14 @@ def _state(model: nn.Module) -> list[Any]:
 
 
 def removed_equals_silenced(heads: Heads, inputs: Inputs, tolerance: float) -> None:
-    """The smaller model without some heads (whole groups of them) gives what the whole one gives with them silenced."""
-    chosen = HeadSet((layer, h) for layer, h in some_heads(heads) if heads.sites[layer].group_size == 1)
+    """The smaller model without some heads (whole groups of them) gives what the whole one gives with them
+    silenced."""
+    removable = HeadSet((layer, h) for layer, h in some_heads(heads) if heads.sites[layer].group_size == 1)
     for site in heads.sites:
         if site.group_size > 1:  # only whole groups can go: the first
-            chosen |= HeadSet((site.index, h) for h in range(site.group_size))
-    smaller = heads.remove(chosen)
-    with torch.no_grad(), heads.silenced(chosen):
+            removable |= HeadSet((site.index, h) for h in range(site.group_size))
+    smaller = heads.remove(removable)
+    with torch.no_grad(), heads.silenced(removable):
         silenced = outputs(heads.model, inputs)
         assert same(outputs(smaller, inputs), silenced, tolerance), (
             "the model without the heads differs from the silenced one"
@@ -210,9 +214,8 @@ def doubled(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]
         k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in inputs.items()
     }
     try:
-        finite = not any(
-            bool((t == 1e9).any()) for t in outputs(model, inputs)
-        )  # what `comparable` makes of NaN
+        # What `comparable` makes of NaN
+        finite = not any(bool((t == 1e9).any()) for t in outputs(model, inputs))
     except (RuntimeError, TypeError):
         return None
     return (model, inputs) if finite else None
@@ -229,7 +232,7 @@ def check_family(model: nn.Module, example: Inputs | None = None) -> dict[str, s
     results: dict[str, str] = {}
     exact = doubled(model, inputs)
     precise = heads if exact is None else Heads(exact[0], example=exact[1])
-    given = inputs if exact is None else exact[1]
+    arguments = inputs if exact is None else exact[1]
     tolerance, steps = (1e-4, (3e-2, 1e-2, 3e-3)) if exact is None else (1e-6, (1e-3, 1e-4, 1e-5))
 
     def run(name: str, check: Callable[..., None], *args: Any) -> None:
@@ -242,9 +245,9 @@ def check_family(model: nn.Module, example: Inputs | None = None) -> dict[str, s
             )
 
     run("ones", ones_change_nothing, heads, inputs)
-    run("zeroed", silenced_equals_zeroed, precise, given, tolerance)
-    run("gradient", gradients_equal_differences, precise, given, steps, 5e-2 if exact is None else 1e-2)
-    run("rows", rows_equal_separate_runs, precise, given, tolerance)
+    run("zeroed", silenced_equals_zeroed, precise, arguments, tolerance)
+    run("gradient", gradients_equal_differences, precise, arguments, steps, 5e-2 if exact is None else 1e-2)
+    run("rows", rows_equal_separate_runs, precise, arguments, tolerance)
     run("trace", nothing_is_left, heads, inputs)
-    run("removed", removed_equals_silenced, precise, given, tolerance)
+    run("removed", removed_equals_silenced, precise, arguments, tolerance)
     return results

@@ -1,4 +1,5 @@
-"""Run by torchrun in two processes: blocks of a model whose weights are sharded (FSDP2), and what training_only says to them."""
+"""Run by torchrun in two processes: blocks of a model whose weights are sharded (FSDP2), and what
+training_only says to them."""
 
 import json
 import sys
@@ -45,10 +46,10 @@ def main(folder: Path) -> None:
         apart = [float((a - b).abs().max()) for a, b in zip(passes(heads), expected, strict=True)]
         try:
             with heads.training_only(CHOSEN, torch.optim.AdamW(model.parameters())):
-                said = ""
+                message = ""
         except HeadwiseError as error:
-            said = str(error)
-        record[order] = {"apart": apart, "said": said}
+            message = str(error)
+        record[order] = {"apart": apart, "said": message}
     if dist.get_rank() == 0:
         (folder / "sharded.json").write_text(json.dumps(record))
     dist.destroy_process_group()

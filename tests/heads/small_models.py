@@ -1,4 +1,5 @@
-"""A few tiny random models (2 layers, 4 heads of 8) with known layouts, for tests that need more than one family.
+"""A few tiny random models (2 layers, 4 heads of 8) with known layouts, for tests that need more than one
+family.
 
 Weights are larger than usual at the start of training, so that a wrong slice shows.
 """

@@ -49,16 +49,18 @@ def test_rows_are_those_of_eager_attention(family: str, padding: str) -> None:
     rows = [0, 3, -1]
     ours, theirs = both(heads, rows, lambda: heads.model(**inputs(family, mask)))
     last, _ = both(heads, "last", lambda: heads.model(**inputs(family, mask)))
-    for site, one, whole, end in zip(
+    for site, query_rows, maps, end in zip(
         heads.sites, ours.attention, theirs.attention, last.attention, strict=True
     ):
-        own = mask if site.kind == "self" else torch.ones(3, 5)  # of the queries
-        assert one.shape == (3, site.n_heads, 3, whole.shape[-1])
+        query_mask = mask if site.kind == "self" else torch.ones(3, 5)  # of the queries
+        assert query_rows.shape == (3, site.n_heads, 3, maps.shape[-1])
         for row in range(3):
-            real = [t for t in range(own.shape[1]) if own[row, t]]
+            real = [t for t in range(query_mask.shape[1]) if query_mask[row, t]]
             for i, position in enumerate(rows):
-                torch.testing.assert_close(one[row, :, i], whole[row, :, real[position]], rtol=0, atol=1e-5)
-            torch.testing.assert_close(end[row, :, 0], whole[row, :, real[-1]], rtol=0, atol=1e-5)
+                torch.testing.assert_close(
+                    query_rows[row, :, i], maps[row, :, real[position]], rtol=0, atol=1e-5
+                )
+            torch.testing.assert_close(end[row, :, 0], maps[row, :, real[-1]], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -67,32 +69,32 @@ def test_generation_keeps_one_row_a_step(family: str, cached: bool) -> None:
     heads = Heads(gemma2() if family == "gemma2" else build(family))
     prompt = {"input_ids": IDS, "attention_mask": LEFT}
     ours, theirs = both(heads, "last", lambda: heads.model.generate(**prompt, **NEW, use_cache=cached))
-    made, _ = both(heads, "generated", lambda: heads.model.generate(**prompt, **NEW, use_cache=cached))
+    generated, _ = both(heads, "generated", lambda: heads.model.generate(**prompt, **NEW, use_cache=cached))
     for site in heads.sites:
-        whole = theirs.steps(site.index)
+        full_steps = theirs.steps(site.index)
         steps = 1 if family == "t5" and site.kind == "self" else 4  # the encoder runs once
-        assert len(ours.steps(site.index)) == len(whole) == steps
-        assert len(made.steps(site.index)) == steps - 1
-        for one, full in zip(ours.steps(site.index), whole, strict=True):
-            torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
-        for one, full in zip(made.steps(site.index), whole[1:], strict=True):
-            assert one.shape[2] == 1
-            torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
+        assert len(ours.steps(site.index)) == len(full_steps) == steps
+        assert len(generated.steps(site.index)) == steps - 1
+        for rows, full in zip(ours.steps(site.index), full_steps, strict=True):
+            torch.testing.assert_close(rows[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
+        for rows, full in zip(generated.steps(site.index), full_steps[1:], strict=True):
+            assert rows.shape[2] == 1
+            torch.testing.assert_close(rows[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
 
 
 def test_heads_packed_as_queries_of_their_key_head_are_heads_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers from 5.23 on calls fused attention for one query with (batch, key heads, heads per key head, dim), the mask too."""
+    """transformers from 5.23 on calls fused attention for one query with (batch, key heads, heads per key
+    head, dim), the mask too."""
 
     def packing(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
     ) -> Any:
         heads, size = query.shape[1], query.shape[-1]
         if query.shape[2] > 1 or mask is None:
-            repeated = [one.repeat_interleave(heads // one.shape[1], 1) for one in (key, value)]
+            repeated = [rows.repeat_interleave(heads // rows.shape[1], 1) for rows in (key, value)]
             return nn.functional.scaled_dot_product_attention(query, *repeated, mask).transpose(1, 2), None
-        per_head = mask.expand(-1, heads, -1, -1) - torch.arange(heads).view(
-            1, heads, 1, 1
-        )  # a bias that softmax does not see
+        # A bias that softmax does not see
+        per_head = mask.expand(-1, heads, -1, -1) - torch.arange(heads).view(1, heads, 1, 1)
         shape = (len(query), key.shape[1], heads // key.shape[1])
         mixed = nn.functional.scaled_dot_product_attention(
             query.reshape(*shape, size), key, value, per_head.reshape(*shape, key.shape[2])
@@ -113,8 +115,8 @@ def test_heads_packed_as_queries_of_their_key_head_are_heads_again(monkeypatch: 
         run()
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is not attend
     for site in heads.sites:
-        for one, other in zip(packed.steps(site.index), plain.steps(site.index), strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+        for rows, expected in zip(packed.steps(site.index), plain.steps(site.index), strict=True):
+            torch.testing.assert_close(rows, expected, rtol=0, atol=1e-5)
 
 
 def _added(mask: Tensor | None, query: Tensor) -> Tensor | None:
@@ -129,13 +131,13 @@ def test_positions_that_come_later_are_kept_when_they_come() -> None:
     prompt = {"input_ids": IDS, "attention_mask": LEFT}  # 7, 9 and 5 real tokens
     ours, theirs = both(heads, [6, 9], lambda: heads.model.generate(**prompt, **NEW))
     first, *later = ours.steps(0)
-    whole = theirs.steps(0)
-    torch.testing.assert_close(first[0, :, 0], whole[0][0, :, 8], rtol=0, atol=1e-5)
+    full_steps = theirs.steps(0)
+    torch.testing.assert_close(first[0, :, 0], full_steps[0][0, :, 8], rtol=0, atol=1e-5)
     assert first.shape[2] == 2  # each position keeps its place
     assert first[2].isnan().all()  # it has only five tokens yet
     assert first[:, :, 1].isnan().all()
-    torch.testing.assert_close(later[0][1, :, 1], whole[1][1, :, 0], rtol=0, atol=1e-5)
-    torch.testing.assert_close(later[1][2, :, 0], whole[2][2, :, 0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(later[0][1, :, 1], full_steps[1][1, :, 0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(later[1][2, :, 0], full_steps[2][2, :, 0], rtol=0, atol=1e-5)
     only, _ = both(heads, [6], lambda: heads.model.generate(**prompt, **NEW))
     assert len(only.steps(0)) == 2  # of generated tokens, passes without any of the positions are not kept
 
@@ -152,7 +154,8 @@ def test_half_precision() -> None:
 def hidden_flash(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kw: Any
 ) -> tuple[Tensor, None]:
-    """A kernel that shows nothing: causal, with a window and capped scores; its mask covers keys, (batch, keys)."""
+    """A kernel that shows nothing: causal, with a window and capped scores; its mask covers keys, (batch,
+    keys)."""
     with torch._C.DisableTorchFunction():
         groups, queries, keys = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -184,20 +187,20 @@ def test_flash_attention_stays_and_its_rows_are_recomputed(family: str, flash: s
         prompt = {"input_ids": IDS, "attention_mask": mask}
         ours, theirs = both(heads, "last", lambda p=prompt: model.generate(**p, **NEW))
         for layer in range(2):
-            for one, full in zip(ours.steps(layer), theirs.steps(layer), strict=True):
-                torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
+            for rows, full in zip(ours.steps(layer), theirs.steps(layer), strict=True):
+                torch.testing.assert_close(rows[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
 
 
 def test_other_threads_and_other_models_are_left_alone(flash: str) -> None:
-    one, other = Heads(build("llama")), build("llama", seed=1)
-    with torch.no_grad(), one.recorded("last", attention="last") as tape:
-        one.model(IDS)
-        kept = tape.attention[0].clone()
-        other(IDS)
+    heads, bystander = Heads(build("llama")), build("llama", seed=1)
+    with torch.no_grad(), heads.recorded("last", attention="last") as tape:
+        heads.model(IDS)
+        before = tape.attention[0].clone()
+        bystander(IDS)
         with ThreadPoolExecutor(1) as pool:  # a pass of another thread through the same model
-            pool.submit(torch.no_grad()(lambda: one.model(IDS.flip(0)))).result()
-        one.model(IDS)
-    torch.testing.assert_close(tape.attention[0], torch.cat((kept, kept)))
+            pool.submit(torch.no_grad()(lambda: heads.model(IDS.flip(0)))).result()
+        heads.model(IDS)
+    torch.testing.assert_close(tape.attention[0], torch.cat((before, before)))
 
 
 def test_what_cannot_be_followed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,10 +246,11 @@ def test_masks_of_a_static_cache_are_refused_in_words(family: str) -> None:
     with pytest.raises(HeadwiseError, match=r"give it to generate\(\) as attention_mask="):  # noqa: SIM117
         with heads.steered({(0, 0): torch.ones(8)}, tokens="last"):
             heads.model.generate(IDS * LEFT, **padded)
+    # These ask for no positions
     with (
         heads.steered({(0, 0): torch.ones(8)}),
         heads.silenced(HeadSet([(1, 1)])),
-    ):  # these ask for no positions
+    ):
         heads.model.generate(IDS, attention_mask=LEFT, **options)
 
 
@@ -284,11 +288,11 @@ def test_positions_beyond_a_text_are_nan_in_their_places(wanted: list[int]) -> N
     """Index 0 was position 0, since position 20 was left out."""
     heads = Heads(build("bert"))
     tokens = torch.arange(5, 11)[None]
-    with heads.recorded(attention=True) as whole:
+    with heads.recorded(attention=True) as full:
         heads.model(tokens)
     with heads.recorded(attention=wanted) as tape:
         heads.model(tokens)
-    for maps, rows in zip(whole.attention, tape.attention, strict=True):
+    for maps, rows in zip(full.attention, tape.attention, strict=True):
         assert rows.shape[2] == len(wanted)
         assert rows[:, :, 0].isnan().all()
         if len(wanted) > 1:

@@ -1,4 +1,5 @@
-"""Interventions on texts that come in pieces: through caches of every kind, and through every way in which `generate()` reads its prompt."""
+"""Interventions on texts that come in pieces: through caches of every kind, and through every way in which
+`generate()` reads its prompt."""
 
 import copy
 from collections.abc import Callable
@@ -62,11 +63,11 @@ def in_pieces(model: Any, sizes: list[int], cache: Any) -> Tensor:
 
 
 def interventions(heads: Heads) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
-    part = slice(0, PROMPT)
+    prompt_columns = slice(0, PROMPT)
     source = {
-        "input_ids": IDS.flip(0)[:, part],
-        "attention_mask": MASK[:, part],
-        "position_ids": PLACES[:, part],
+        "input_ids": IDS.flip(0)[:, prompt_columns],
+        "attention_mask": MASK[:, prompt_columns],
+        "position_ids": PLACES[:, prompt_columns],
     }
     return {
         "gates": lambda: heads.gated(torch.linspace(0, 1, heads.total).view(heads.shape)),
@@ -102,20 +103,20 @@ def test_pieces_are_as_near_to_one_pass_as_without_the_intervention(family: str,
     def apart(block: Callable[[], AbstractContextManager[Any]]) -> tuple[Tensor, float]:
         """Logits of one pass, and how far those of several passes are from them at most."""
         with block():
-            whole = in_pieces(model, [9], None)
+            at_once = in_pieces(model, [9], None)
         distances = []
         for sizes in chunkings:
             with block():
                 distances.append(
-                    float((in_pieces(model, sizes, CACHES[cache](model.config)) - whole).abs().max())
+                    float((in_pieces(model, sizes, CACHES[cache](model.config)) - at_once).abs().max())
                 )
-        return whole, max(distances)
+        return at_once, max(distances)
 
     plain, without = apart(nullcontext)
     for name, block in interventions(heads).items():
-        whole, distance = apart(block)
+        at_once, distance = apart(block)
         assert distance <= 2 * without, name
-        assert (whole - plain).abs().max() > 1e-3, name
+        assert (at_once - plain).abs().max() > 1e-3, name
 
 
 def steered_by_hand(heads: Heads, ids: Tensor, prompt: int, tokens: str) -> Tensor:
@@ -125,7 +126,8 @@ def steered_by_hand(heads: Heads, ids: Tensor, prompt: int, tokens: str) -> Tens
 
 
 def check_steps(out: Any, row: int, expected: Tensor, start: int) -> None:
-    """Logits of each step of `generate()` against those of one pass over all it wrote; the prompt has `start` tokens."""
+    """Logits of each step of `generate()` against those of one pass over all it wrote; the prompt has `start`
+    tokens."""
     for step, logits in enumerate(out.logits):
         torch.testing.assert_close(
             logits[row].to(expected.dtype), expected[start - 1 + step], rtol=1e-4, atol=3e-5
@@ -166,9 +168,9 @@ WAYS: dict[str, tuple[slice, Callable[[Any], dict[str, Any]]]] = {
 def test_steering_finds_the_end_of_the_prompt(llama: Heads, tokens: str, way: str) -> None:
     rows, options = WAYS[way]
     model: Any = llama.model
-    given = options(model)
+    settings = options(model)
     with llama.steered(DIRECTIONS, 2.0, tokens):
-        out = model.generate(IDS[rows], attention_mask=MASK[rows], **NEW, **given)
+        out = model.generate(IDS[rows], attention_mask=MASK[rows], **NEW, **settings)
     for row in range(len(out.sequences)):
         text = out.sequences[row][int((MASK[rows][row] == 0).sum()) :]
         length = int(MASK[rows][row].sum())
@@ -195,9 +197,9 @@ def test_a_patch_of_the_last_token_finds_it(way: str) -> None:
     heads = Heads(build("llama"))
     rows, options = WAYS[way]
     model: Any = heads.model
-    source, given = {"input_ids": OTHERS[:1]}, options(model)
+    source, settings = {"input_ids": OTHERS[:1]}, options(model)
     with heads.patched(CHOSEN, source, "last"):
-        out = model.generate(IDS[rows], attention_mask=MASK[rows], **NEW, **given)
+        out = model.generate(IDS[rows], attention_mask=MASK[rows], **NEW, **settings)
     for row in range(len(out.sequences)):
         text = out.sequences[row][int((MASK[rows][row] == 0).sum()) :]
         length = int(MASK[rows][row].sum())
@@ -217,12 +219,12 @@ def test_a_prompt_keeps_its_drawn_example_for_all_passes(llama: Heads, way: str)
         again = model.generate(IDS[rows], attention_mask=MASK[rows], **NEW, **options(model))
     mask = torch.cat((MASK[rows], torch.ones(len(out.sequences), 5, dtype=torch.long)), 1)
     with torch.no_grad(), llama.silenced(CHOSEN, "resample", reference, seed=5):
-        for one in (out, again):  # draws follow the order of prompts, not the number of passes
-            whole = model(
-                one.sequences, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)
+        for output in (out, again):  # draws follow the order of prompts, not the number of passes
+            at_once = model(
+                output.sequences, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)
             ).logits
             for row in range(len(out.sequences)):
-                check_steps(one, row, whole[row], IDS.shape[1])
+                check_steps(output, row, at_once[row], IDS.shape[1])
 
 
 def test_beams_of_a_prompt_share_its_example(llama: Heads) -> None:
@@ -243,14 +245,14 @@ def test_beams_of_a_prompt_share_its_example(llama: Heads) -> None:
 def test_a_copy_of_a_cache_goes_on_with_its_examples(llama: Heads) -> None:
     model: Any = llama.model
     with torch.no_grad(), llama.silenced(CHOSEN, "resample", {"input_ids": OTHERS}, seed=5):
-        whole = model(IDS).logits
+        at_once = model(IDS).logits
     with torch.no_grad(), llama.silenced(CHOSEN, "resample", {"input_ids": OTHERS}, seed=5):
         first = model(IDS[:, :4], use_cache=True).past_key_values
         model(OTHERS, use_cache=True)  # other texts in between draw for themselves
-        kept = copy.deepcopy(first)
-        for cache in (first, kept):
-            rest = model(IDS[:, 4:], past_key_values=cache).logits
-            torch.testing.assert_close(rest, whole[:, 4:], rtol=1e-4, atol=2e-5)
+        copied = copy.deepcopy(first)
+        for cache in (first, copied):
+            continued = model(IDS[:, 4:], past_key_values=cache).logits
+            torch.testing.assert_close(continued, at_once[:, 4:], rtol=1e-4, atol=2e-5)
 
 
 def test_outside_generate_the_prompt_is_said_or_refused(llama: Heads) -> None:
@@ -362,14 +364,14 @@ def test_decoders_with_a_text_of_their_own() -> None:
             with heads.steered(decoder, 2.0, "generated"), heads.recorded("all"):
                 out = heads.model.generate(IDS[1:2], decoder_input_ids=text, num_beams=1, **options, **NEW)
             with torch.no_grad(), heads.steered(decoder, 2.0, "generated", prompt=columns):
-                whole = heads.model(IDS[1:2], decoder_input_ids=out.sequences).logits[0]
-            check_steps(out, 0, whole, columns)
+                at_once = heads.model(IDS[1:2], decoder_input_ids=out.sequences).logits[0]
+            check_steps(out, 0, at_once, columns)
 
 
 def test_generate_is_the_models_own_again_and_copies_have_it() -> None:
     model: Any = build("llama")
     heads = Heads(model)
-    own = model.generate
+    generate = model.generate
     with heads.steered(DIRECTIONS):
         watched = model.generate
         with heads.silenced(CHOSEN, "resample", {"input_ids": OTHERS}):
@@ -377,7 +379,7 @@ def test_generate_is_the_models_own_again_and_copies_have_it() -> None:
             twin = copy.deepcopy(model)
             model(IDS)
         assert model.generate is watched
-    assert model.generate == own
+    assert model.generate == generate
     assert "generate" not in vars(model)
     assert "generate" not in vars(twin)
     model.generate = lambda *args, **kwargs: "mine"

@@ -1,4 +1,5 @@
-"""Code compiled before hooks were set does not know them: inside blocks it runs as written, or is compiled again."""
+"""Code compiled before hooks were set does not know them: inside blocks it runs as written, or is compiled
+again."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -78,9 +79,8 @@ def test_a_function_may_be_compiled_with_its_block() -> None:
     assert torch.equal(torch.compile(lesioned, backend="eager")(SHORT), expected)
     torch._dynamo.reset()
     torch.compile(heads.model, backend="eager")(SHORT)
-    with pytest.raises(
-        HeadsDidNotFire
-    ):  # inside, code that was compiled without hooks is taken: said, if not computed
+    # Inside, code that was compiled without hooks is taken: said, if not computed
+    with pytest.raises(HeadsDidNotFire):
         torch.compile(lesioned, backend="eager")(SHORT)
 
 

@@ -1,4 +1,5 @@
-"""Every step inside `training_only` leaves the frozen heads and their optimizer state bit-identical; all else learns."""
+"""Every step inside `training_only` leaves the frozen heads and their optimizer state bit-identical; all else
+learns."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -54,25 +55,26 @@ def step(
 
 
 def bert_slices(model: nn.Module, free: HeadSet, w_o: bool = True) -> dict[str, tuple[int, Tensor]]:
-    """{parameter: (axis, frozen entries)} by the names of BERT's modules: independent of how ownership is found."""
+    """{parameter: (axis, frozen entries)} by the names of BERT's modules: independent of how ownership is
+    found."""
     frozen = {}
     for name, parameter in model.named_parameters():
-        parts = name.split(".")
+        names = name.split(".")
         if ".self." in name or (w_o and name.endswith("attention.output.dense.weight")):
-            learns = torch.tensor([(int(parts[3]), head) in free for head in range(4)]).repeat_interleave(8)
+            learns = torch.tensor([(int(names[3]), head) in free for head in range(4)]).repeat_interleave(8)
             frozen[name] = (1 if "output" in name else 0, ~learns)
             assert parameter.shape[frozen[name][0]] == 32
     return frozen
 
 
 def snapshot(model: nn.Module, optimizer: Optimizer) -> dict[tuple[str, str], Tensor]:
-    found = {}
+    tensors = {}
     for name, parameter in model.named_parameters():
-        found[name, ""] = parameter.detach().clone()
+        tensors[name, ""] = parameter.detach().clone()
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
-                found[name, key] = value.clone()
-    return found
+                tensors[name, key] = value.clone()
+    return tensors
 
 
 def frozen_part(tensor: Tensor, dim: int, frozen: Tensor) -> bytes:
@@ -127,11 +129,11 @@ def test_any_sequence_of_head_sets(
 ) -> None:
     model = build("bert").train()
     heads, optimizer = Heads(model), OPTIMIZERS[name](model.parameters())
-    for i, chosen in enumerate([HeadSet(free), HeadSet(later), HeadSet(free)]):
+    for i, head_set in enumerate([HeadSet(free), HeadSet(later), HeadSet(free)]):
         before = snapshot(model, optimizer)
-        with heads.training_only(chosen, optimizer, output_projection=w_o):
+        with heads.training_only(head_set, optimizer, output_projection=w_o):
             step(model, optimizer, i)
-        for parameter, (dim, frozen) in bert_slices(model, chosen, w_o).items():
+        for parameter, (dim, frozen) in bert_slices(model, head_set, w_o).items():
             for key in ("", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg"):
                 if (parameter, key) in before:
                     now = snapshot(model, optimizer)[parameter, key]
@@ -141,32 +143,32 @@ def test_any_sequence_of_head_sets(
 @pytest.mark.parametrize("name", ["AdamW-fused", "SGD"])
 def test_all_heads_chosen_is_plain_training_bit_for_bit(name: str) -> None:
     plain = build("bert").train()
-    chosen = deepcopy(plain)
-    heads = Heads(chosen)
-    optimizers = [OPTIMIZERS[name](model.parameters()) for model in (plain, chosen)]
+    frozen = deepcopy(plain)
+    heads = Heads(frozen)
+    optimizers = [OPTIMIZERS[name](model.parameters()) for model in (plain, frozen)]
     for i in range(3):
         torch.manual_seed(i)
         step(plain, optimizers[0], i)
         torch.manual_seed(i)
         with heads.training_only(heads.all(), optimizers[1]):
-            step(chosen, optimizers[1], i)
-    for one, other in zip(plain.parameters(), chosen.parameters(), strict=True):
-        assert torch.equal(one, other)
+            step(frozen, optimizers[1], i)
+    for expected, actual in zip(plain.parameters(), frozen.parameters(), strict=True):
+        assert torch.equal(expected, actual)
 
 
 def test_free_heads_learn_as_without_freezing() -> None:
     """A first step moves whatever learns by what plain training moves it."""
-    plain, chosen = build("bert"), build("bert")
+    plain, partly_frozen = build("bert"), build("bert")
     step(plain, OPTIMIZERS["AdamW"](plain.parameters()), 0)
-    optimizer = OPTIMIZERS["AdamW"](chosen.parameters())
-    with Heads(chosen).training_only(CHOSEN, optimizer):
-        step(chosen, optimizer, 0)
-    slices = bert_slices(chosen, CHOSEN)
-    for (name, one), other in zip(plain.named_parameters(), chosen.parameters(), strict=True):
+    optimizer = OPTIMIZERS["AdamW"](partly_frozen.parameters())
+    with Heads(partly_frozen).training_only(CHOSEN, optimizer):
+        step(partly_frozen, optimizer, 0)
+    slices = bert_slices(partly_frozen, CHOSEN)
+    for (name, expected), actual in zip(plain.named_parameters(), partly_frozen.parameters(), strict=True):
         if name in slices:
             dim, frozen = slices[name]
-            one, other = one.movedim(dim, 0)[~frozen], other.movedim(dim, 0)[~frozen]
-        assert torch.equal(one, other), name
+            expected, actual = expected.movedim(dim, 0)[~frozen], actual.movedim(dim, 0)[~frozen]
+        assert torch.equal(expected, actual), name
 
 
 def test_clipping_sees_only_what_learns() -> None:
@@ -276,10 +278,10 @@ def test_other_families(
     with heads.training_only(HeadSet(free), optimizer):
         model(**heads.example)[0].float().square().sum().backward()
         optimizer.step()
-    for wanted, expected in ((moves, False), (stays, True)):
-        for ending, part in wanted.items():
+    for slices, expected in ((moves, False), (stays, True)):
+        for ending, entries in slices.items():
             name = next(name for name in before if name.endswith(ending))
-            assert torch.equal(model.get_parameter(name)[part], before[name][part]) is expected, name
+            assert torch.equal(model.get_parameter(name)[entries], before[name][entries]) is expected, name
 
 
 def test_weights_that_layers_share_learn_if_a_head_of_any_layer_does() -> None:

@@ -1,4 +1,5 @@
-"""LoRA inside `training_only`: weights with their updates of heads that were not chosen keep every bit; other adapters are refused."""
+"""LoRA inside `training_only`: weights with their updates of heads that were not chosen keep every bit; other
+adapters are refused."""
 
 from copy import deepcopy
 from typing import Any
@@ -18,7 +19,8 @@ OPTIMIZERS: dict[str, Any] = {
 }
 CHOSEN = HeadSet([(0, 1), (1, 2), (1, 3)])
 ONE_EACH = [{1}, {2, 3}]  # by layer: the heads of `CHOSEN`
-# {family: (where a layer's attention is, {projection: (axis of heads, blocks of 8 entries that may learn in layers 0 and 1)})}
+# {family: (where a layer's attention is, {projection: (axis of heads, blocks of 8 entries that may learn in
+# layers 0 and 1)})}
 BY_HAND: dict[str, tuple[str, dict[str, tuple[int, list[set[int]]]]]] = {
     "llama": (
         "layers.{}.self_attn.",
@@ -92,14 +94,15 @@ def test_unchosen_heads_keep_their_weights_and_updates(family: str, name: str) -
 
 def test_all_heads_chosen_is_plain_training_bit_for_bit() -> None:
     plain = adapted("llama")
-    chosen = deepcopy(plain)
-    heads = [Heads(plain), Heads(chosen)]
-    optimizers = [OPTIMIZERS["AdamW"](model.parameters()) for model in (plain, chosen)]
+    frozen = deepcopy(plain)
+    heads = [Heads(plain), Heads(frozen)]
+    optimizers = [OPTIMIZERS["AdamW"](model.parameters()) for model in (plain, frozen)]
     steps(heads[0], optimizers[0])
     with heads[1].training_only(heads[1].all(), optimizers[1]):
         steps(heads[1], optimizers[1])
     assert all(
-        torch.equal(one, other) for one, other in zip(plain.parameters(), chosen.parameters(), strict=True)
+        torch.equal(expected, actual)
+        for expected, actual in zip(plain.parameters(), frozen.parameters(), strict=True)
     )
 
 
@@ -124,9 +127,8 @@ def test_adapters_put_on_after_the_heads_were_found_are_kept_too() -> None:
     heads = Heads(plain)
     with heads.training_only(CHOSEN, optimizer := OPTIMIZERS["SGD"](plain.parameters())):
         steps(heads, optimizer, 1)
-    get_peft_model(
-        plain, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
-    )  # changes the model in place
+    # Changes the model in place
+    get_peft_model(plain, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
     path = "model.layers.0.self_attn.q_proj"
     before = effective(plain)[path]
     with heads.training_only(CHOSEN, optimizer := OPTIMIZERS["SGD"](plain.parameters())):

@@ -57,7 +57,7 @@ def test_beams_say_how_to_repeat_rows_and_repeated_rows_are_right(family: str) -
     for row in range(4):
         with heads.gated(gates[row]):
             alone = model.generate(
-                **{name: one[row : row + 1] for name, one in prompts.items()}, **NEW, num_beams=3
+                **{name: tensor[row : row + 1] for name, tensor in prompts.items()}, **NEW, num_beams=3
             )
         assert torch.equal(alone[0], together[row])
 

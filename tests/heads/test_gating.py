@@ -1,4 +1,5 @@
-"""Gates, lesions and their contexts on random shapes, head sets and nestings, against a slow oracle: weights changed by hand."""
+"""Gates, lesions and their contexts on random shapes, head sets and nestings, against a slow oracle: weights
+changed by hand."""
 
 import copy
 from typing import Any
@@ -13,9 +14,8 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadsDidNotFire, HeadSet
 from headwise.heads._sites import input_axis
 
-SHAPES = st.tuples(
-    st.integers(1, 3), st.sampled_from([1, 2, 3, 4]), st.sampled_from([4, 8])
-)  # layers, heads, head_dim
+# Layers, heads, head_dim
+SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 3, 4]), st.sampled_from([4, 8]))
 FEW = settings(max_examples=12, deadline=None)
 
 
@@ -60,16 +60,16 @@ tokens = torch.randint(3, 40, (3, 5), generator=torch.Generator().manual_seed(0)
 def test_nested_gates_multiply(kind: str, shape: tuple[int, int, int], seed: int, depth: int) -> None:
     heads = Heads(build(kind, *shape))
     generator = torch.Generator().manual_seed(seed)
-    parts = [torch.rand(heads.shape, generator=generator) for _ in range(depth)]
+    factors = [torch.rand(heads.shape, generator=generator) for _ in range(depth)]
 
-    def nested(rest: list[Tensor]) -> Tensor:
-        if not rest:
+    def nested(remaining: list[Tensor]) -> Tensor:
+        if not remaining:
             return heads.model(tokens)[0]
-        with heads.gated(rest[0]):
-            return nested(rest[1:])
+        with heads.gated(remaining[0]):
+            return nested(remaining[1:])
 
-    expected = scaled(heads, torch.stack(parts).prod(0))(tokens)[0]
-    torch.testing.assert_close(nested(parts), expected, rtol=1e-4, atol=1e-5)
+    expected = scaled(heads, torch.stack(factors).prod(0))(tokens)[0]
+    torch.testing.assert_close(nested(factors), expected, rtol=1e-4, atol=1e-5)
 
 
 @given(st.sampled_from(["bert", "gpt2", "llama"]), SHAPES, st.data())
@@ -79,9 +79,9 @@ def test_silencing_any_set_zeroes_its_columns(
     kind: str, shape: tuple[int, int, int], data: st.DataObject
 ) -> None:
     heads = Heads(build(kind, *shape))
-    chosen = HeadSet(data.draw(st.sets(st.sampled_from(sorted(heads.all())))))
-    gates = 1 - torch.from_numpy(chosen.to_mask(heads.shape)).float()
-    with heads.silenced(chosen):
+    silent = HeadSet(data.draw(st.sets(st.sampled_from(sorted(heads.all())))))
+    gates = 1 - torch.from_numpy(silent.to_mask(heads.shape)).float()
+    with heads.silenced(silent):
         out = heads.model(tokens)[0]
     torch.testing.assert_close(out, scaled(heads, gates)(tokens)[0], rtol=1e-5, atol=1e-6)
 
@@ -97,18 +97,18 @@ def test_any_nesting_survives_exceptions_and_leaves_nothing(plan: list[str], see
     generator = torch.Generator().manual_seed(seed)
     plain = heads.model(tokens)[0]
 
-    def enter(rest: list[str]) -> None:
-        if not rest:
+    def enter(remaining: list[str]) -> None:
+        if not remaining:
             heads.model(tokens)
-        elif rest[0] == "gate":
+        elif remaining[0] == "gate":
             with heads.gated(torch.rand(heads.shape, generator=generator)):
-                enter(rest[1:])
-        elif rest[0] == "silence":
+                enter(remaining[1:])
+        elif remaining[0] == "silence":
             with heads.silenced(HeadSet([(seed % 2, seed // 2 % 2)])):
-                enter(rest[1:])
-        elif rest[0] == "record":
+                enter(remaining[1:])
+        elif remaining[0] == "record":
             with heads.recorded("last", hidden=True, attention=seed % 3 == 0):
-                enter(rest[1:])
+                enter(remaining[1:])
         else:
             heads.model(tokens)
             raise KeyError("planned")
@@ -145,9 +145,8 @@ def test_gate_gradients_equal_finite_differences(kind: str) -> None:
         assert change.sum() == pytest.approx(
             gradient[entry].item(), rel=2e-2 if kind == "llama" else 1e-5, abs=1e-6
         )
-        assert (
-            change[[row for row in range(3) if row != entry[0]]].abs().max() == 0
-        )  # a row's gate moves that row alone
+        # A row's gate moves that row alone
+        assert change[[row for row in range(3) if row != entry[0]]].abs().max() == 0
 
 
 @torch.no_grad()

@@ -16,17 +16,17 @@ pairs = st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=
 @given(pairs, pairs)
 @settings(max_examples=50, deadline=None)
 def test_algebra_is_that_of_sets(a: frozenset[tuple[int, int]], b: frozenset[tuple[int, int]]) -> None:
-    one, other = HeadSet(a), HeadSet(b)
-    assert set(one | other) == a | b
-    assert set(one & other) == a & b
-    assert set(one - other) == a - b
-    assert set(one ^ other) == a ^ b
-    assert (one <= other) == (a <= b)
-    assert (one == other) == (a == b)
-    assert type(one | other) is HeadSet
-    assert list(one) == sorted(a)
-    assert one.overlap(other) == (len(a & b) / max(len(a), len(b)) if a or b else 0)
-    assert hash(one) == hash(HeadSet(sorted(a, reverse=True)))
+    first, second = HeadSet(a), HeadSet(b)
+    assert set(first | second) == a | b
+    assert set(first & second) == a & b
+    assert set(first - second) == a - b
+    assert set(first ^ second) == a ^ b
+    assert (first <= second) == (a <= b)
+    assert (first == second) == (a == b)
+    assert type(first | second) is HeadSet
+    assert list(first) == sorted(a)
+    assert first.overlap(second) == (len(a & b) / max(len(a), len(b)) if a or b else 0)
+    assert hash(first) == hash(HeadSet(sorted(a, reverse=True)))
 
 
 @given(pairs)

@@ -25,17 +25,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_inspect_as_json(saved: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", str(saved), "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["model"] == str(saved)
-    assert found["class"] == "LlamaForCausalLM"
-    assert found["total_heads"] == 8
-    assert [site["layer"] for site in found["sites"]] == [0, 1]
-    site = found["sites"][0]
+    facts = json.loads(result.stdout)
+    assert facts["model"] == str(saved)
+    assert facts["class"] == "LlamaForCausalLM"
+    assert facts["total_heads"] == 8
+    assert [site["layer"] for site in facts["sites"]] == [0, 1]
+    site = facts["sites"][0]
     assert (site["kind"], site["path"]) == ("self", "model.layers.0.self_attn.o_proj")
     assert (site["heads"], site["head_dim"], site["groups"]) == (4, 8, 2)
-    assert (
-        site["parameters_per_head"] == 4 * 8 * 32
-    )  # a head's rows of Q, its group's of K and V, its columns of O
+    # A head's rows of Q, its group's of K and V, its columns of O
+    assert site["parameters_per_head"] == 4 * 8 * 32
 
 
 def test_inspect_as_a_table(saved: Path) -> None:
@@ -71,10 +70,10 @@ def test_the_embedded_model_and_the_demo() -> None:
     assert (Path(default_model()) / "model.safetensors").is_file()
     result = CliRunner().invoke(app, ["demo", "--quick", "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["anatomy"]["total_heads"] == 72
-    assert {site["head_dim"] for site in found["anatomy"]["sites"]} == {32}
-    pairs = found["lesion"]["tables"]["cosines"]
+    facts = json.loads(result.stdout)
+    assert facts["anatomy"]["total_heads"] == 72
+    assert {site["head_dim"] for site in facts["anatomy"]["sites"]} == {32}
+    pairs = facts["lesion"]["tables"]["cosines"]
     alike, _, apart = (pair["intact"] for pair in pairs)
     assert alike > 0.5 > apart
     assert all(

@@ -1,4 +1,5 @@
-"""Nothing goes through the CPU while a model runs or learns: checked on the meta device, from which nothing can be copied."""
+"""Nothing goes through the CPU while a model runs or learns: checked on the meta device, from which nothing
+can be copied."""
 
 import pytest
 import torch

@@ -101,9 +101,8 @@ def test_evenly_pruned_models_open_without_headwise(tmp_path: Path, seeded: None
 def test_an_ordinary_model_is_like_any_other(tmp_path: Path, seeded: None) -> None:
     model = enlivened(FAMILIES["llama"]())
     for parameter in model.parameters():
-        parameter.data = parameter.data.to(
-            torch.bfloat16
-        )  # as from_pretrained does: the rotary frequencies stay as they are
+        # As from_pretrained does: the rotary frequencies stay as they are
+        parameter.data = parameter.data.to(torch.bfloat16)
     model.model.embed_tokens.weight.requires_grad_(False)
     heads = Heads(model)
     smaller: Any = heads.remove(even_set(heads))
@@ -120,17 +119,17 @@ def test_an_ordinary_model_is_like_any_other(tmp_path: Path, seeded: None) -> No
     loaded = headwise.load(tmp_path)
     with torch.no_grad():
         assert torch.equal(loaded(**heads.example).logits, smaller(**heads.example).logits)
-    whole: Any = Heads(smaller).remove(
-        HeadSet([(0, 0), (0, 1)])
-    )  # a layer without heads: only headwise opens that
-    whole.save_pretrained(tmp_path / "uneven")
+    # A layer without heads: only headwise opens that
+    at_once: Any = Heads(smaller).remove(HeadSet([(0, 0), (0, 1)]))
+    at_once.save_pretrained(tmp_path / "uneven")
     again = headwise.load(tmp_path / "uneven")
     with torch.no_grad():
-        assert torch.equal(again(**heads.example).logits, whole(**heads.example).logits)
+        assert torch.equal(again(**heads.example).logits, at_once(**heads.example).logits)
 
 
 def test_layers_of_different_sizes_where_the_family_can_say_so(tmp_path: Path, seeded: None) -> None:
-    """transformers' per_layer_config counts only where a model built from it is the same: Llama's code does not read it."""
+    """transformers' per_layer_config counts only where a model built from it is the same: Llama's code does
+    not read it."""
     heads = Heads(enlivened(FAMILIES["llama"]()))
     smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1)]))
     assert smaller.config.num_attention_heads == 4
@@ -160,9 +159,8 @@ def test_layers_of_different_sizes_where_the_family_can_say_so(tmp_path: Path, s
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_save_pretrained_of_other_models_writes_what_headwise_opens(family: str, tmp_path: Path) -> None:
     heads = Heads(small(family))
-    smaller: Any = deepcopy(
-        heads.remove(HeadSet([(0, 1), (1, 1)]))
-    )  # a copy saves itself, not what it is a copy of
+    # A copy saves itself, not what it is a copy of
+    smaller: Any = deepcopy(heads.remove(HeadSet([(0, 1), (1, 1)])))
     with torch.no_grad():
         next(smaller.parameters()).add_(1)
     smaller.save_pretrained(tmp_path)

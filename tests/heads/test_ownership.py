@@ -6,7 +6,7 @@ from small_models import build
 from torch import Tensor
 from transformers import AlbertConfig, AlbertModel
 
-from headwise.heads import Heads, parameters_per_head, tied_layers
+from headwise.heads import Heads
 from headwise.heads._freeze.ownership import ownership
 
 D = 8  # head size
@@ -22,7 +22,8 @@ EACH = rows([0], [1], [2], [3])
 PAIRS = rows([0, 1], [2, 3])
 ALL = rows([0, 1, 2, 3])
 
-# {family: (prefix of the first layer, {parameter: (axis, owners of each entry)})}, written down from the models' code.
+# {family: (prefix of the first layer, {parameter: (axis, owners of each entry)})}, written down from the
+# models' code.
 BY_HAND = {
     "bert": (
         "bert.encoder.layer.0.attention.",
@@ -91,7 +92,8 @@ BY_HAND = {
         "model.layers.0.self_attn.",
         {"qkv_proj.weight": (0, EACH + PAIRS + PAIRS), "o_proj.weight": (1, EACH)},
     ),
-    # nothing of the compressed states, nor of the rotary key that all heads share; rows per head: 8 + 4 of queries, 8 + 8 of keys and values
+    # nothing of the compressed states, nor of the rotary key that all heads share; rows per head: 8 + 4 of
+    # queries, 8 + 8 of keys and values
     "latent": (
         "layers.0.self_attn.",
         {
@@ -120,10 +122,10 @@ def owners(marks: Tensor) -> list[tuple[int, ...]]:
 def test_owners_are_those_derived_by_hand(family: str) -> None:
     heads = Heads(build(family))
     prefix, expected = BY_HAND[family]
-    found = {owned.name: owned for owned in ownership(heads) if 0 in owned.owners}
-    assert found.keys() == {prefix + name for name in expected}
+    by_name = {owned.name: owned for owned in ownership(heads) if 0 in owned.owners}
+    assert by_name.keys() == {prefix + name for name in expected}
     for name, (dim, who) in expected.items():
-        owned = found[prefix + name]
+        owned = by_name[prefix + name]
         assert (owned.dim, owned.output) == (dim, name in OUTPUTS)
         assert owners(owned.owners[0]) == who, name
 
@@ -190,16 +192,16 @@ def test_finding_owners_leaves_no_trace() -> None:
     ],
 )
 def test_parameters_per_head(family: str, count: int) -> None:
-    assert parameters_per_head(Heads(build(family))) == [count, count]
+    assert Heads(build(family)).parameters_per_head() == [count, count]
 
 
 def test_layers_are_tied_where_heads_of_one_number_share_parameters() -> None:
-    assert tied_layers(Heads(build("mpnet"))) == ((0, 1),)  # one table of position biases
-    assert tied_layers(Heads(build("albert"))) == ((0, 1, 2),)  # one layer, used three times
+    assert Heads(build("mpnet")).tied_layers() == ((0, 1),)  # one table of position biases
+    assert Heads(build("albert")).tied_layers() == ((0, 1, 2),)  # one layer, used three times
     t5 = Heads(build("t5"))
-    kinds = [[t5.sites[layer].kind for layer in group] for group in tied_layers(t5)]
+    kinds = [[t5.sites[layer].kind for layer in group] for group in t5.tied_layers()]
     assert kinds == [["self", "self"], ["decoder", "decoder"]]
-    assert all(tied_layers(Heads(build(family))) == () for family in ("bert", "gpt2", "llama"))
+    assert all(Heads(build(family)).tied_layers() == () for family in ("bert", "gpt2", "llama"))
     two = {
         "hidden_size": 32,
         "num_attention_heads": 4,
@@ -208,4 +210,4 @@ def test_layers_are_tied_where_heads_of_one_number_share_parameters() -> None:
         "embedding_size": 16,
     }
     grouped = AlbertModel(AlbertConfig(num_hidden_layers=4, num_hidden_groups=2, **two))
-    assert tied_layers(Heads(grouped)) == ((0, 1), (2, 3))
+    assert Heads(grouped).tied_layers() == ((0, 1), (2, 3))

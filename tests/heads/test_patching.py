@@ -53,11 +53,12 @@ def logits(heads: Heads, **inputs: Any) -> Tensor:
 def by_hand(
     heads: Heads, inputs: dict[str, Any], source: dict[str, Any], head_set: HeadSet, pairs: Any
 ) -> Tensor:
-    """One row's logits with the projection inputs of `head_set` overwritten column by column; `pairs`: (source, target) columns."""
-    kept: dict[int, Tensor] = {}
+    """One row's logits with the projection inputs of `head_set` overwritten column by column; `pairs`:
+    (source, target) columns."""
+    outputs: dict[int, Tensor] = {}
 
     def keep(index: int) -> Any:
-        return lambda module, args: kept.__setitem__(index, args[0].clone())
+        return lambda module, args: outputs.__setitem__(index, args[0].clone())
 
     def write(site: Any) -> Any:
         def hook(module: Any, args: Any) -> Any:
@@ -65,7 +66,9 @@ def by_hand(
             for layer, head in head_set:
                 if layer == site.index:
                     for there, here in pairs:
-                        x[0, here, head * 8 : head * 8 + 8] = kept[layer][0, there, head * 8 : head * 8 + 8]
+                        x[0, here, head * 8 : head * 8 + 8] = outputs[layer][
+                            0, there, head * 8 : head * 8 + 8
+                        ]
             return (x, *args[1:])
 
         return hook
@@ -92,7 +95,7 @@ def test_a_patched_row_equals_a_run_of_its_own(family: str) -> None:
     if pair:
         inputs["decoder_input_ids"], source["decoder_input_ids"] = OTHER[:, :4], CLEAN[:, :4]
     last = len(heads.sites) - 1  # the decoder's cross attention
-    sets = [one | HeadSet([(last, 2)]) for one in SETS] if pair else SETS
+    sets = [head_set | HeadSet([(last, 2)]) for head_set in SETS] if pair else SETS
     with heads.patched(sets, source):
         together = logits(heads, **inputs)
     for row in range(4):
@@ -125,15 +128,15 @@ def test_chosen_and_aligned_tokens(gpt2: Heads, tokens: Any, pairs: Any) -> None
 
 
 def test_rows_with_positions_of_their_own(gpt2: Heads) -> None:
-    own = torch.tensor([[0, 1], [2, 3], [4, 5], [-1, -2]])
-    aligned = torch.stack((own, own.flip(1)), -1)  # (rows, n, 2)
-    for tokens in (own, aligned):
+    positions = torch.tensor([[0, 1], [2, 3], [4, 5], [-1, -2]])
+    aligned = torch.stack((positions, positions.flip(1)), -1)  # (rows, n, 2)
+    for tokens in (positions, aligned):
         with gpt2.patched(SETS, {"input_ids": OTHER}, tokens=tokens):
             together = logits(gpt2, input_ids=CLEAN)
         for row in range(4):
             pairs = [
                 tuple(p)
-                for p in (aligned if tokens is aligned else torch.stack((own, own), -1))[row]
+                for p in (aligned if tokens is aligned else torch.stack((positions, positions), -1))[row]
                 .remainder(6)
                 .tolist()
             ]
@@ -164,8 +167,8 @@ def test_padding_on_either_side_changes_nothing(side: str) -> None:
     def padded(tokens: Tensor, real: list[int], side: str) -> dict[str, Tensor]:
         ids, mask = torch.zeros(4, 6, dtype=torch.long), torch.zeros(4, 6, dtype=torch.long)
         for row, n in enumerate(real):
-            place = slice(6 - n, 6) if side == "left" else slice(0, n)
-            ids[row, place], mask[row, place] = tokens[row, :n], 1
+            columns = slice(6 - n, 6) if side == "left" else slice(0, n)
+            ids[row, columns], mask[row, columns] = tokens[row, :n], 1
         return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
 
     tokens = [(1, -1), (-1, 0), (0, -2)]
@@ -208,9 +211,8 @@ def test_gradients_reach_the_source_of_a_patch(gpt2: Heads) -> None:
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
 def test_generation_under_a_patch_with_left_padding(family: str, cached: bool) -> None:
-    heads = (
-        Heads(gemma2()) if family == "gemma2" else found(family)
-    )  # Gemma 2 in float64 makes NaN of left padding
+    # Gemma 2 in float64 makes NaN of left padding
+    heads = Heads(gemma2()) if family == "gemma2" else found(family)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6, [0, 1, 1, 1, 1, 1], [1] * 6])
     source = {"input_ids": OTHER, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
     options = {
@@ -255,33 +257,33 @@ def test_a_generated_position_can_be_patched(gpt2: Heads) -> None:
 
 def test_what_does_not_fit_says_so(gpt2: Heads) -> None:
     source = {"input_ids": OTHER}
-    one = SETS[0]
+    head_set = SETS[0]
     cases: list[tuple[str, Any, Any, dict[str, Any]]] = [
         ("patches for 3 rows met a pass of 4", SETS[:3], source, {}),
-        ("a source of 2 rows met a pass of 4", one, {"input_ids": OTHER[:2]}, {}),
-        ("row 0 has 6 tokens, its source 5", one, {"input_ids": OTHER[:, :5]}, {}),
-        ("position 6 is not in row 0 of the source, which has 6 tokens", one, source, {"tokens": [6]}),
-        ("position -7 is not in row 0 of the input", one, source, {"tokens": [(0, -7)]}),
-        ("position 9 of row 0 was never reached", one, source, {"tokens": [(0, 9)]}),
+        ("a source of 2 rows met a pass of 4", head_set, {"input_ids": OTHER[:2]}, {}),
+        ("row 0 has 6 tokens, its source 5", head_set, {"input_ids": OTHER[:, :5]}, {}),
+        ("position 6 is not in row 0 of the source, which has 6 tokens", head_set, source, {"tokens": [6]}),
+        ("position -7 is not in row 0 of the input", head_set, source, {"tokens": [(0, -7)]}),
+        ("position 9 of row 0 was never reached", head_set, source, {"tokens": [(0, 9)]}),
         (
             "positions for 2 rows met a pass of 4",
-            one,
+            head_set,
             source,
             {"tokens": torch.zeros(2, 1, dtype=torch.long)},
         ),
         ("names no head", HeadSet(), source, {}),
         ("boolean", torch.ones(4, 2, 4), source, {}),
         (r"head \(5, 0\) is not in this", HeadSet([(5, 0)]), source, {}),
-        ("tokens are", one, source, {"tokens": "first"}),
-        ("tokens are positions", one, source, {"tokens": [0.5]}),
-        ("rows= names a row of the source", one, source, {"rows": [0, 1, 2, 4]}),
-        ("got Tensor", one, OTHER, {}),
+        ("tokens are", head_set, source, {"tokens": "first"}),
+        ("tokens are positions", head_set, source, {"tokens": [0.5]}),
+        ("rows= names a row of the source", head_set, source, {"rows": [0, 1, 2, 4]}),
+        ("got Tensor", head_set, OTHER, {}),
     ]
     for message, heads, origin, options in cases:
         with pytest.raises(HeadwiseError, match=message), gpt2.patched(heads, origin, **options):
             logits(gpt2, input_ids=CLEAN)
     with gpt2.recorded("last") as tape:
         gpt2.model(OTHER)
-    with pytest.raises(HeadwiseError, match='pooling="all"'), gpt2.patched(one, tape):
+    with pytest.raises(HeadwiseError, match='pooling="all"'), gpt2.patched(head_set, tape):
         logits(gpt2, input_ids=CLEAN)
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in gpt2.model.modules())

@@ -36,7 +36,7 @@ def everything(heads: Heads) -> list[Tensor]:
         "pad_token_id": 0,
     }
     options |= {"output_logits": True, "return_dict_in_generate": True, "attention_mask": LEFT}
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     source = {"input_ids": IDS.flip(0), "attention_mask": LEFT}
     for block in (
         heads.silenced(SETS[1]),
@@ -45,9 +45,9 @@ def everything(heads: Heads) -> list[Tensor]:
         heads.steered(DIRECTIONS, tokens="generated"),
     ):
         with torch.no_grad(), block, heads.recorded("last", attention="last") as tape:
-            found += model.generate(IDS, **options).logits
-        found += [tape.outputs, *tape.attention]
-    return found
+            tensors += model.generate(IDS, **options).logits
+        tensors += [tape.outputs, *tape.attention]
+    return tensors
 
 
 @pytest.mark.parametrize("placed", ["dispatched", "cpu", "disk"])
@@ -71,7 +71,8 @@ def test_weights_that_accelerate_brings(family: str, placed: str, tmp_path: Path
 
 @torch.compiler.set_stance("force_eager")  # the unpacking is compiled otherwise, which takes minutes
 def test_one_and_a_half_bits(tmp_path: Path) -> None:
-    """BitNet's packed weights, the quantisation that transformers loads without another package: as the model with the same weights."""
+    """BitNet's packed weights, the quantisation that transformers loads without another package: as the model
+    with the same weights."""
     config = LlamaConfig(
         hidden_size=32,
         num_hidden_layers=2,

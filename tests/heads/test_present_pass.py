@@ -1,4 +1,5 @@
-"""What is read from a pass is read from the present one: its mask, its rows, its tokens; where nothing says them, that is said."""
+"""What is read from a pass is read from the present one: its mask, its rows, its tokens; where nothing says
+them, that is said."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,9 +20,9 @@ LENGTHS = MASK.sum(1).tolist()
 POOLINGS = ["cls", "last", "mean"]
 
 
-def by_hand(whole: Tensor, pooling: str, before: int = 0) -> Tensor:
+def by_hand(outputs: Tensor, pooling: str, before: int = 0) -> Tensor:
     """Rows (batch, tokens, ...) pooled over their real tokens, which come after `before` others."""
-    real = [row[before : before + length] for row, length in zip(whole, LENGTHS, strict=True)]
+    real = [row[before : before + length] for row, length in zip(outputs, LENGTHS, strict=True)]
     return torch.stack([{"cls": row[0], "last": row[-1], "mean": row.mean(0)}[pooling] for row in real])
 
 
@@ -87,9 +88,9 @@ def test_positional_arguments_of_a_wrapper_that_hands_them_on(pooling: str) -> N
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(build("bert").bert, peft.LoraConfig(target_modules=["query"]))
     heads = Heads(model)
-    with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
+    with heads.recorded("all") as full, heads.recorded(pooling) as tape:
         model(TOKENS, MASK)
-    torch.testing.assert_close(tape.outputs, by_hand(whole.outputs, pooling))
+    torch.testing.assert_close(tape.outputs, by_hand(full.outputs, pooling))
 
 
 @pytest.mark.parametrize("padded", [True, False])
@@ -102,12 +103,12 @@ def test_virtual_tokens_are_no_part_of_a_text(pooling: str, padded: bool) -> Non
     ).eval()
     heads = Heads(model)
     mask = MASK if padded else None
-    with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
+    with heads.recorded("all") as full, heads.recorded(pooling) as tape:
         model(input_ids=TOKENS, attention_mask=mask)
-    assert whole.outputs.shape[1] == 8
-    expected = by_hand(whole.outputs, pooling, before=2) if padded else None
+    assert full.outputs.shape[1] == 8
+    expected = by_hand(full.outputs, pooling, before=2) if padded else None
     if expected is None:
-        text = whole.outputs[:, 2:]
+        text = full.outputs[:, 2:]
         expected = {"cls": text[:, 0], "last": text[:, -1], "mean": text.mean(1)}[pooling]
     torch.testing.assert_close(tape.outputs, expected)
 
@@ -130,9 +131,9 @@ def test_a_soft_prompt_in_generation_is_refused_where_it_matters() -> None:
         model.generate(**prompt)
     for disabled in (True, False):
         way = model.disable_adapter() if disabled else nullcontext()
-        with torch.no_grad(), way, heads.recorded("mean") as tape, heads.recorded("all") as whole:
+        with torch.no_grad(), way, heads.recorded("mean") as tape, heads.recorded("all") as full:
             model(input_ids=TOKENS, attention_mask=MASK)
-        torch.testing.assert_close(tape.outputs, by_hand(whole.outputs, "mean", before=0 if disabled else 2))
+        torch.testing.assert_close(tape.outputs, by_hand(full.outputs, "mean", before=0 if disabled else 2))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -143,9 +144,9 @@ def test_the_mask_of_a_static_cache_may_go_on(pooling: str) -> None:
     cache = t.StaticCache(config=model.config, max_cache_len=12)
     mask = torch.zeros(3, 12, dtype=torch.long)
     mask[:, :6] = MASK
-    with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
+    with heads.recorded("all") as full, heads.recorded(pooling) as tape:
         model(TOKENS, past_key_values=cache, attention_mask=mask)
-    torch.testing.assert_close(tape.outputs, by_hand(whole.outputs, pooling))
+    torch.testing.assert_close(tape.outputs, by_hand(full.outputs, pooling))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -153,10 +154,10 @@ def test_the_mask_of_a_static_cache_may_go_on(pooling: str) -> None:
 def test_a_decoder_that_reads_the_encoders_text_has_its_mask(pooling: str) -> None:
     """BART given no text for its decoder shifts that of the encoder."""
     heads = Heads(build("bart"))
-    with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
+    with heads.recorded("all") as full, heads.recorded(pooling) as tape:
         heads.model(input_ids=TOKENS, attention_mask=MASK)
     for site in heads.sites:
-        torch.testing.assert_close(tape.layer(site.index), by_hand(whole.layer(site.index), pooling))
+        torch.testing.assert_close(tape.layer(site.index), by_hand(full.layer(site.index), pooling))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -165,10 +166,10 @@ def test_a_row_without_a_real_token_is_nan(pooling: str) -> None:
     heads = Heads(build("bert"))
     mask = MASK.clone()
     mask[1] = 0
-    with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
+    with heads.recorded("all") as full, heads.recorded(pooling) as tape:
         heads.model(TOKENS, attention_mask=mask)
     assert tape.outputs[1].isnan().all()
-    torch.testing.assert_close(tape.outputs[[0, 2]], by_hand(whole.outputs, pooling)[[0, 2]])
+    torch.testing.assert_close(tape.outputs[[0, 2]], by_hand(full.outputs, pooling)[[0, 2]])
 
 
 @torch.no_grad()

@@ -1,4 +1,5 @@
-"""Weights of torchao: tensors that say they hold floating numbers, hold integers, and know hardly an operation."""
+"""Weights of torchao: tensors that say they hold floating numbers, hold integers, and know hardly an
+operation."""
 
 from typing import Any
 
@@ -94,23 +95,23 @@ def test_heads_of_quantised_models_are_silenced(family: str) -> None:
             lambda heads: heads.gated(torch.linspace(0, 1, 8).view(2, 4)),
             lambda heads: heads.patched(CHOSEN, {"input_ids": IDS.flip(0)}),
         ):
-            heads, others = Heads(model), Heads(plain)
+            heads, plain_heads = Heads(model), Heads(plain)
             with block(heads), heads.recorded("last") as tape:
-                found = model(IDS).logits
-            with block(others), others.recorded("last") as expected:
-                torch.testing.assert_close(found, plain(IDS).logits, rtol=1e-5, atol=1e-6)
+                actual = model(IDS).logits
+            with block(plain_heads), plain_heads.recorded("last") as expected:
+                torch.testing.assert_close(actual, plain(IDS).logits, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(tape.outputs, expected.outputs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["ablation", "gate-gradient", "l0", "shapley"])
 def test_scores_of_quantised_models_are_those_of_the_same_plain_numbers(method: str) -> None:
     task, tokenizer = sentences()
-    found, expected = (
+    actual, expected = (
         hw.score(m, task, method=method, tokenizer=tokenizer, quiet=True)
         for m in (quantised("llama"), rounded("llama"))
     )
     torch.testing.assert_close(
-        torch.tensor(found.values), torch.tensor(expected.values), rtol=1e-3, atol=1e-5
+        torch.tensor(actual.values), torch.tensor(expected.values), rtol=1e-3, atol=1e-5
     )
 
 
@@ -119,7 +120,8 @@ def test_scores_of_quantised_models_are_those_of_the_same_plain_numbers(method: 
     ["gate-gradient", "integrated-gradients", "l0", "subset", "taylor-mean", "attention-attribution"],
 )
 def test_layers_that_hand_no_gradient_back_are_refused_where_gradients_count(method: str) -> None:
-    """A few quantised layers are enough: what reaches a gate past them is a part of its gradient, and looks like one."""
+    """A few quantised layers are enough: what reaches a gate past them is a part of its gradient, and looks
+    like one."""
     task, tokenizer = sentences()
     model: Any = build("llama")
     model.model.layers[1].self_attn.q_proj.weight = nn.Parameter(

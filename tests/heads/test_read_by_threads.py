@@ -35,8 +35,8 @@ def restless() -> Iterator[None]:
 
 def logits(model: Any) -> Tensor:
     with torch.no_grad():
-        found: Tensor = model(TOKENS)[0]
-    return found
+        output: Tensor = model(TOKENS)[0]
+    return output
 
 
 def patched(heads: Heads, number: int) -> Tensor:
@@ -105,7 +105,7 @@ def together(work: list[Callable[[], Any]]) -> list[Any]:
         return function()
 
     with ThreadPoolExecutor(len(work)) as pool:
-        return [done.result() for done in [pool.submit(begin, one) for one in work]]
+        return [done.result() for done in [pool.submit(begin, task) for task in work]]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -123,8 +123,8 @@ def test_every_thread_gets_what_it_gets_alone(way: Callable[[Heads, int], Tensor
 
     *results, beside = together([*(partial(again, number) for number in range(4)), run])
     for mine, alone in zip(results, expected, strict=True):
-        assert all(torch.equal(one, alone) for one in mine)
-    assert all(torch.equal(one, plain) for one in beside)
+        assert all(torch.equal(result, alone) for result in mine)
+    assert all(torch.equal(result, plain) for result in beside)
     assert all(module.training for module in heads.model.modules())
     assert not any(
         m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in heads.model.modules()
@@ -220,7 +220,7 @@ def test_models_without_a_twin_are_read_one_at_a_time() -> None:
     heads = Heads(model)
     expected = [heads.mean_outputs({"input_ids": tokens}) for tokens in OTHERS]
     results = together([partial(heads.mean_outputs, {"input_ids": tokens}) for tokens in OTHERS])
-    assert all(torch.equal(one, alone) for one, alone in zip(results, expected, strict=True))
+    assert all(torch.equal(result, alone) for result, alone in zip(results, expected, strict=True))
     assert all(module.training for module in model.modules())
 
 

@@ -27,7 +27,8 @@ def size(model: nn.Module) -> int:
 
 
 def some_groups(family: str, heads: Heads) -> HeadSet:
-    """Another group (or head) of every layer; the same of each if layers share weights, and no layer as a whole."""
+    """Another group (or head) of every layer; the same of each if layers share weights, and no layer as a
+    whole."""
     width = GROUPED.get(family, 1)
     groups = (
         [0] * len(heads.sites) if family == "albert" else [site.index % (4 // width) for site in heads.sites]
@@ -49,8 +50,8 @@ def test_removed_equals_silenced(family: str) -> None:
     torch.testing.assert_close(output(smaller, heads.example), expected, rtol=1e-4, atol=1e-5)
     assert (output(model, heads.example) - expected).abs().max() > 1e-3  # the heads did something
     assert size(smaller) < size(model)
-    left = Heads(smaller)
-    assert [site.n_heads for site in left.sites] == [
+    remaining = Heads(smaller)
+    assert [site.n_heads for site in remaining.sites] == [
         site.n_heads - len(gone.layers().get(site.index, ()))
         for site in heads.sites
         if len(gone.layers().get(site.index, ())) < 4
@@ -89,7 +90,8 @@ def test_any_set_of_heads_against_zeroed_weights(gone: set[tuple[int, int]], fam
 
 @pytest.mark.parametrize("family", sorted(set(BUILDERS) - {"albert"}))
 def test_a_layer_without_heads(family: str) -> None:
-    """What remains of it is the bias of its output projection; in T5 it still makes the position bias of later layers."""
+    """What remains of it is the bias of its output projection; in T5 it still makes the position bias of
+    later layers."""
     model = build(family)
     heads = Heads(model)
     gone = HeadSet((0, head) for head in range(4))
@@ -151,10 +153,10 @@ def test_the_smaller_model_trains_like_any_other() -> None:
     assert heads.shape == (6, 4)
     assert heads.total == 21
     optimizer = torch.optim.AdamW(smaller.parameters(), lr=0.01)
-    chosen = HeadSet([(0, 2), (5, 0)])
+    learning = HeadSet([(0, 2), (5, 0)])
     query = smaller.encoder.block[0].layer[0].SelfAttention.q.weight
     before = query.detach().clone()
-    with heads.training_only(chosen, optimizer):
+    with heads.training_only(learning, optimizer):
         smaller(**heads.example)[0].square().sum().backward()
         optimizer.step()
     assert (query != before).any(1).view(3, 8).any(1).tolist() == [False, False, True]

@@ -71,9 +71,8 @@ def test_half_precision_and_other_files_stay(tmp_path: Path) -> None:
     random = torch.get_rng_state()
     model: Any = build("llama")
     for parameter in model.parameters():
-        parameter.data = parameter.data.to(
-            torch.bfloat16
-        )  # as from_pretrained does: the rotary frequencies stay as they are
+        # As from_pretrained does: the rotary frequencies stay as they are
+        parameter.data = parameter.data.to(torch.bfloat16)
     heads = Heads(model)
     smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1)]))
     save_removed(smaller, tmp_path)

@@ -28,7 +28,7 @@ def gates_of(heads: Heads, seed: int) -> Tensor:
 def test_blocks_of_two_heads_act_in_the_order_they_were_opened_in(order: str, family: str) -> None:
     """As blocks of one would: gates and tapes in turn, hooks of either set first."""
     model = build(family)
-    one, other = Heads(model), Heads(model)
+    first, second = Heads(model), Heads(model)
 
     def tapes(choose: Callable[[str], Heads], number: int = 0) -> list[Tensor]:
         if number == len(order):
@@ -39,12 +39,12 @@ def test_blocks_of_two_heads_act_in_the_order_they_were_opened_in(order: str, fa
             inner = tapes(choose, number + 1)
         return [tape.outputs, *inner]
 
-    expected = tapes(lambda _: one)
+    expected = tapes(lambda _: first)
     assert len({float(tape.sum()) for tape in expected}) == len(order)
-    for installed in (None, one, other):
+    for installed in (None, first, second):
         if installed is not None:
             installed.install()
-        for ours, right in zip(tapes(lambda name: one if name == "a" else other), expected, strict=True):
+        for ours, right in zip(tapes(lambda name: first if name == "a" else second), expected, strict=True):
             assert torch.equal(ours, right)
         if installed is not None:
             installed.uninstall()
@@ -54,13 +54,13 @@ def test_blocks_of_two_heads_act_in_the_order_they_were_opened_in(order: str, fa
 @torch.no_grad()
 def test_heads_of_a_part_and_of_the_whole_act_in_order_too() -> None:
     model: Any = build("bert")
-    whole, part = Heads(model), Heads(model.bert)
-    part.install()
-    with whole.silenced(CHOSEN), part.recorded("all") as tape:
+    outer, inner = Heads(model), Heads(model.bert)
+    inner.install()
+    with outer.silenced(CHOSEN), inner.recorded("all") as tape:
         model(TOKENS)
-    with whole.silenced(CHOSEN), whole.recorded("all") as expected:
+    with outer.silenced(CHOSEN), outer.recorded("all") as expected:
         model(TOKENS)
-    part.uninstall()
+    inner.uninstall()
     assert torch.equal(tape.outputs, expected.outputs)
     assert (tape.outputs[:, :, 0, 0] == 0).all()
 
@@ -68,32 +68,32 @@ def test_heads_of_a_part_and_of_the_whole_act_in_order_too() -> None:
 @torch.no_grad()
 def test_references_are_read_outside_the_blocks_of_other_heads() -> None:
     model = build("bert")
-    one, other = Heads(model), Heads(model)
+    first, second = Heads(model), Heads(model)
     source = {"input_ids": TOKENS.flip(0)}
-    expected = other.mean_outputs(source)
-    with other.patched(CHOSEN, source):
+    expected = second.mean_outputs(source)
+    with second.patched(CHOSEN, source):
         patched = model(TOKENS).logits
-    with one.silenced(HeadSet([(0, 1)])):
-        assert torch.equal(other.mean_outputs(source), expected)
+    with first.silenced(HeadSet([(0, 1)])):
+        assert torch.equal(second.mean_outputs(source), expected)
         model(TOKENS)
-        for refused in (lambda: other.remove(CHOSEN), lambda: other.bake({(0, 0): torch.ones(8)})):
+        for refused in (lambda: second.remove(CHOSEN), lambda: second.bake({(0, 0): torch.ones(8)})):
             with pytest.raises(HeadwiseError, match="outside the `with` block"):
                 refused()
-    with one.gated(torch.ones(one.shape)), other.patched(CHOSEN, source):
+    with first.gated(torch.ones(first.shape)), second.patched(CHOSEN, source):
         assert torch.equal(model(TOKENS).logits, patched)
 
 
 def test_what_belongs_to_a_head_is_found_as_without_a_lesion() -> None:
     model: Any = build("bert").train()
     free = HeadSet([(0, 1)])
-    expected = [part.frozen(free).tolist() for part in ownership(Heads(build("bert")))]
+    expected = [owned.frozen(free).tolist() for owned in ownership(Heads(build("bert")))]
     heads = Heads(model)
     with (
         heads.silenced(HeadSet([(0, 0)])),
         heads.training_only(free, torch.optim.SGD(model.parameters(), 0.1)),
     ):
         model(TOKENS).logits.sum().backward()
-    assert [part.frozen(free).tolist() for part in ownership(heads)] == expected
+    assert [owned.frozen(free).tolist() for owned in ownership(heads)] == expected
 
 
 def changed(model: Any, how: str) -> None:
@@ -154,8 +154,8 @@ def test_means_and_recordings_of_other_sizes_are_refused() -> None:
         heads.silenced(CHOSEN, how="mean", reference=torch.ones(2, 4, 1))
     gpt2 = build("gpt2")
     gpt2.transformer.h = nn.ModuleList(gpt2.transformer.h[:1])  # type: ignore[union-attr]
-    other = Heads(gpt2)
-    with other.recorded("all") as tape:
+    smaller = Heads(gpt2)
+    with smaller.recorded("all") as tape:
         gpt2(TOKENS)
     with pytest.raises(HeadwiseError, match="all tokens of this model"), heads.patched(CHOSEN, tape):
         heads.model(TOKENS)

@@ -25,7 +25,8 @@ def logits(heads: Heads, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def replaced_by_hand(heads: Heads, values: dict[int, Tensor], tokens: Tensor) -> Tensor:
-    """Puts values[layer] (tokens, heads, head_dim) in place of the chosen heads of one example, with hooks written out."""
+    """Puts values[layer] (tokens, heads, head_dim) in place of the chosen heads of one example, with hooks
+    written out."""
     handles = []
     for layer, members in CHOSEN.layers().items():
         site = heads.sites[layer]
@@ -78,15 +79,13 @@ def test_mean_over_real_tokens(heads: Heads) -> None:
 
 
 def test_resampling_takes_another_example_token_by_token(heads: Heads) -> None:
-    with heads.silenced(
-        CHOSEN, how="resample", reference={"input_ids": TOKENS[:1, :3]}
-    ):  # one example of three tokens
+    # One example of three tokens
+    with heads.silenced(CHOSEN, how="resample", reference={"input_ids": TOKENS[:1, :3]}):
         out = logits(heads, OTHERS[:1])
     with torch.no_grad(), heads.recorded("all") as tape:
         heads.model(TOKENS[:1, :3])
-    values = {
-        layer: tape.outputs[0, [0, 1, 2, 0, 1], layer] for layer in CHOSEN.layers()
-    }  # starting over after three
+    # Starting over after three
+    values = {layer: tape.outputs[0, [0, 1, 2, 0, 1], layer] for layer in CHOSEN.layers()}
     torch.testing.assert_close(out, replaced_by_hand(heads, values, OTHERS[:1]), rtol=1e-4, atol=1e-5)
 
 

@@ -1,4 +1,5 @@
-"""Steering, against vectors added by hand to one row's projection inputs; and baked models, loaded by plain transformers."""
+"""Steering, against vectors added by hand to one row's projection inputs; and baked models, loaded by plain
+transformers."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -163,9 +164,9 @@ def test_a_baked_model_is_an_ordinary_one_and_generates_what_steering_does(
     )
     assert torch.equal(ours.sequences, expected.sequences)
     plain = model.generate(IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW)
-    for one, other, intact in zip(ours.logits, expected.logits, plain.logits, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-        assert (one - intact).abs().max() > 1e-2
+    for baked_step, steered_step, intact in zip(ours.logits, expected.logits, plain.logits, strict=True):
+        torch.testing.assert_close(baked_step, steered_step, rtol=1e-4, atol=1e-4)
+        assert (baked_step - intact).abs().max() > 1e-2
     assert Heads(loaded).shape == heads.shape
     assert model.state_dict().keys() == weights.keys()  # the model itself is as it was
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())

@@ -118,12 +118,11 @@ def test_gradients_flow_only_when_asked(bert: Heads) -> None:
     with bert.recorded("cls") as cut:
         bert.model(TOKENS)
     assert not cut.outputs.requires_grad
-    with bert.recorded("cls", detach=False) as kept:
+    with bert.recorded("cls", detach=False) as attached:
         loss = bert.model(TOKENS).logits.sum()
-    assert (
-        torch.autograd.grad(loss, kept.layer(0), allow_unused=True)[0] is None
-    )  # the pooled copy lies beside the path
-    assert kept.outputs.requires_grad
+    # The pooled copy lies beside the path
+    assert torch.autograd.grad(loss, attached.layer(0), allow_unused=True)[0] is None
+    assert attached.outputs.requires_grad
 
 
 def test_an_encoder_decoder_in_generation() -> None:
@@ -143,11 +142,12 @@ def test_an_encoder_decoder_in_generation() -> None:
     assert [site.kind for site in heads.sites] == ["self", "decoder", "cross"]
     with heads.recorded("last") as tape:
         heads.model.generate(TOKENS, attention_mask=MASK, max_new_tokens=3, min_new_tokens=3)
+    # One pass of the encoder, three of the decoder
     assert [tape.layer(i).shape[0] for i in range(3)] == [
         3,
         9,
         9,
-    ]  # one pass of the encoder, three of the decoder
+    ]
     with torch.no_grad(), heads.recorded("last") as direct:
         heads.model.get_encoder()(TOKENS, attention_mask=MASK)
     assert torch.equal(direct.layer(0), tape.layer(0))
@@ -169,13 +169,13 @@ def test_other_arguments_do_not_confuse_the_batch(bert: Heads) -> None:
 
 
 def test_what_cannot_be_recorded_says_so(bert: Heads) -> None:
-    whole = MASK[:, None, None].expand(-1, -1, 6, -1).bool()  # (batch, 1, queries, keys)
+    full_mask = MASK[:, None, None].expand(-1, -1, 6, -1).bool()  # (batch, 1, queries, keys)
     with (
         pytest.raises(HeadwiseError, match="does not say which tokens are real"),
         bert.recorded("mean"),
         torch.no_grad(),
     ):
-        bert.model(TOKENS, attention_mask=whole)
+        bert.model(TOKENS, attention_mask=full_mask)
     with (
         pytest.raises(HeadwiseError, match="pooling is one of cls, last, mean, all; got 'first'"),
         bert.recorded("first"),

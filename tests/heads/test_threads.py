@@ -106,15 +106,14 @@ def test_tasks_of_asyncio_have_blocks_of_their_own() -> None:
         tasks = [asyncio.create_task(one(0, first, second)), asyncio.create_task(one(1, second, first))]
         await first.wait()
         await second.wait()
-        found = [logits(heads.model), *(await asyncio.gather(*tasks))]
+        results = [logits(heads.model), *(await asyncio.gather(*tasks))]
         with heads.gated(GATES[0]):
-            child = asyncio.create_task(
-                late(end)
-            )  # started inside the block: it has the block while that is open
+            # Started inside the block: it has the block while that is open
+            child = asyncio.create_task(late(end))
             await asyncio.sleep(0)
             logits(heads.model)
         end.set()
-        return [*found, await child]
+        return [*results, await child]
 
     for ours, theirs in zip(asyncio.run(main()), [plain, *expected, plain], strict=True):
         assert torch.equal(ours, theirs)
@@ -135,7 +134,8 @@ def backward(heads: Heads, gates: Tensor | None, run: Callable[[Callable[[], Non
 
 
 def checkpoint_forward_alone(model: Any, reentrant: bool) -> None:
-    """As transformers does from 5.23 on: what is repeated is the forward of a layer, without the hooks of the layer itself."""
+    """As transformers does from 5.23 on: what is repeated is the forward of a layer, without the hooks of the
+    layer itself."""
     model.config.use_cache = False
     for layer in (
         module for module in model.modules() if type(module).__name__ in ("BertLayer", "LlamaDecoderLayer")
@@ -152,7 +152,8 @@ def checkpoint_forward_alone(model: Any, reentrant: bool) -> None:
 def test_checkpointing_repeats_layers_with_the_gates_of_their_own_pass(
     reentrant: bool, repeated: str, family: str
 ) -> None:
-    """On a GPU autograd repeats layers in threads of its own; here a pool runs the backward pass, which is the same to a hook."""
+    """On a GPU autograd repeats layers in threads of its own; here a pool runs the backward pass, which is
+    the same to a hook."""
     model: Any = build(family).train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -168,9 +169,9 @@ def test_checkpointing_repeats_layers_with_the_gates_of_their_own_pass(
     for ours, theirs in zip(backward(heads, GATES[0], elsewhere), expected, strict=True):
         torch.testing.assert_close(ours, theirs)
     with heads.gated(GATES[1]):  # another thread's plain training step, its layers repeated in a third
-        found = elsewhere(lambda: backward(heads, None, elsewhere))
+        gradients = elsewhere(lambda: backward(heads, None, elsewhere))
         logits(model)
-    for ours, theirs in zip(found, plain, strict=True):
+    for ours, theirs in zip(gradients, plain, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -201,7 +202,7 @@ def test_replicas_of_data_parallel_see_the_gates() -> None:
 def test_a_copy_made_inside_a_block_has_no_hooks() -> None:
     heads = Heads(build("bert").eval())
     plain = logits(heads.model)
-    kept = heads.model.bert.register_forward_hook(lambda *_: None)  # type: ignore[union-attr]
+    handle = heads.model.bert.register_forward_hook(lambda *_: None)  # type: ignore[union-attr]
     with heads.gated(GATES[0]), heads.recorded(hidden=True) as tape:
         logits(heads.model)
         twin: Any = copy.deepcopy(heads.model)
@@ -210,7 +211,7 @@ def test_a_copy_made_inside_a_block_has_no_hooks() -> None:
         logits(heads.model)
     assert tape.outputs.shape[0] == 6  # the twin's pass is not on it
     assert len(twin.bert._forward_hooks) == 1  # the user's own hook is copied, as deepcopy does
-    kept.remove()
+    handle.remove()
     twin.bert._forward_hooks.clear()
     for model in (twin, heads.model):
         assert not any(

@@ -30,20 +30,19 @@ def logits(model: Any, tokens: Tensor = TOKENS) -> Tensor:
 
 def adapted() -> Any:
     torch.manual_seed(3)
-    found: Any = get_peft_model(
+    wrapped: Any = get_peft_model(
         build("bert"),
         LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False, lora_dropout=0.5),
     )
-    return found
+    return wrapped
 
 
 MODELS: dict[str, Callable[[], Any]] = {
     name: partial(build, name) for name in ("bert", "gpt2", "llama", "t5", "albert", "deberta")
 }
 MODELS["lora"] = adapted
-MODELS["longformer"] = partial(
-    zoo.build, "longformer"
-)  # projects what is not contiguous, which torch rounds by who asks for gradients
+# Projects what is not contiguous, which torch rounds by who asks for gradients
+MODELS["longformer"] = partial(zoo.build, "longformer")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -54,12 +53,11 @@ def test_a_twin_computes_the_same_to_the_last_bit_and_shares_nothing_but_memory(
     assert twin is not None
     inputs = {"decoder_input_ids": TOKENS} if name == "t5" else {}
     with torch.no_grad():
-        expected, found = (one(input_ids=TOKENS, **inputs)[0] for one in (copy.deepcopy(model).eval(), twin))
-    assert torch.equal(found, expected)
+        expected, actual = (one(input_ids=TOKENS, **inputs)[0] for one in (copy.deepcopy(model).eval(), twin))
+    assert torch.equal(actual, expected)
     assert not {id(module) for module in model.modules()} & {id(module) for module in twin.modules()}
-    pairs = zip(
-        model.named_parameters(), twin.named_parameters(), strict=True
-    )  # as many: tied ones stay tied
+    # As many: tied ones stay tied
+    pairs = zip(model.named_parameters(), twin.named_parameters(), strict=True)
     assert all(
         a == b and one.data_ptr() == other.data_ptr() and one is not other for (a, one), (b, other) in pairs
     )
@@ -90,7 +88,8 @@ def test_a_step_of_the_optimizer_is_seen_by_the_twin_and_a_twin_is_gone_with_its
 
 
 class Odd(nn.Module):
-    """What modules do in user's code: refer to each other outside the tree, and change themselves and their buffers as they run."""
+    """What modules do in user's code: refer to each other outside the tree, and change themselves and their
+    buffers as they run."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -139,7 +138,8 @@ def test_references_outside_the_tree_lead_to_twins_and_what_a_pass_changes_is_th
 
 
 def test_a_hook_that_holds_on_to_the_model_is_not_run_with_a_twin() -> None:
-    """It would run modules of the model, which may be in training mode: the model itself is read then, and put back."""
+    """It would run modules of the model, which may be in training mode: the model itself is read then, and
+    put back."""
     model: Any = build("bert").train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -265,8 +265,8 @@ class Chancy(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.inner(x) + 0.1 * torch.randn(())
-        return found
+        output: Tensor = self.inner(x) + 0.1 * torch.randn(())
+        return output
 
 
 @pytest.mark.parametrize("chancy", [True, False])

@@ -20,7 +20,8 @@ class ToyConfig(PreTrainedConfig):
 
 
 class ToyAttention(nn.Module):
-    """One attention layer whose inner part is given: (module, queries, keys, values (batch, heads, tokens, size)) -> (batch, tokens, dim)."""
+    """One attention layer whose inner part is given: (module, queries, keys, values (batch, heads, tokens,
+    size)) -> (batch, tokens, dim)."""
 
     def __init__(self, inner: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -32,7 +33,8 @@ class ToyAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (
-            part(x).view(*x.shape[:2], HEADS, SIZE).transpose(1, 2) for part in (self.q, self.k, self.v)
+            projection(x).view(*x.shape[:2], HEADS, SIZE).transpose(1, 2)
+            for projection in (self.q, self.k, self.v)
         )
         self.x = x
         return self.inner(self, q, k, v)
@@ -127,11 +129,11 @@ def test_heads_in_another_order_keep_their_maps() -> None:
         Toy(lambda m, q, k, v, o=o: m.out(merge(eager(q, k, v)[:, o]))) for o in (order, [0, 1, 2])
     )
     plain.load_state_dict(turned.state_dict())
-    one, other = Heads(turned), Heads(plain)
-    assert one.sites[0].head_order == tuple(order)
+    turned_heads, plain_heads = Heads(turned), Heads(plain)
+    assert turned_heads.sites[0].head_order == tuple(order)
     tokens = torch.arange(10).view(2, 5)
     tapes = []
-    for heads in (one, other):
+    for heads in (turned_heads, plain_heads):
         with torch.no_grad(), heads.recorded("all", attention=True) as tape:
             heads.model(tokens)
         tapes.append(tape)
@@ -199,6 +201,6 @@ def test_a_softmax_that_pools_tokens_is_no_head() -> None:
     torch.manual_seed(0)
     model = Pooled(SUPPORTED["fused"])
     model.score, model.last = nn.Linear(DIM, 1), nn.Linear(DIM, 2)
-    found = find_sites(model)
-    assert [site.path for site in found.sites] == ["layers.0.out", "layers.1.out"]
-    assert not found.missed
+    findings = find_sites(model)
+    assert [site.path for site in findings.sites] == ["layers.0.out", "layers.1.out"]
+    assert not findings.missed

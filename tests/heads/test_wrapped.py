@@ -1,4 +1,5 @@
-"""Models as they are used: PEFT, torch.compile, gradient checkpointing, autocast, device maps, half precision, training."""
+"""Models as they are used: PEFT, torch.compile, gradient checkpointing, autocast, device maps, half
+precision, training."""
 
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -80,14 +81,13 @@ def test_adapters_added_after_heads_were_found_are_noticed() -> None:
         model(input_ids=TOKENS)
     with pytest.raises(HeadwiseError, match="build Heads"):
         heads.remove(HeadSet([(0, 0)]))
-    other = build("bert").eval()
-    found = Heads(other)
-    other.bert.encoder.layer[1] = build("bert").bert.encoder.layer[
-        1
-    ]  # a whole layer is exchanged: the same class, another module
-    with pytest.raises(HeadwiseError, match=r"layer\.1 of this .*another"), found.gated(GATES):
-        other(TOKENS)
-    assert not any(m._forward_pre_hooks or m._forward_hooks for m in other.modules())
+    unadapted = build("bert").eval()
+    plain_heads = Heads(unadapted)
+    # A whole layer is exchanged: the same class, another module
+    unadapted.bert.encoder.layer[1] = build("bert").bert.encoder.layer[1]
+    with pytest.raises(HeadwiseError, match=r"layer\.1 of this .*another"), plain_heads.gated(GATES):
+        unadapted(TOKENS)
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in unadapted.modules())
 
 
 def one_layer() -> Any:
@@ -195,7 +195,8 @@ def test_device_maps(placed: str) -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_a_model_that_returns_hidden_states_returns_each_once_after_building(offloaded: bool) -> None:
-    """transformers sets its hooks for them in the first pass, which may be one of ours, and notes that in an attribute."""
+    """transformers sets its hooks for them in the first pass, which may be one of ours, and notes that in an
+    attribute."""
     model = build("bert").eval()
     model.config.output_hidden_states = True
     with torch.no_grad():
@@ -205,7 +206,9 @@ def test_a_model_that_returns_hidden_states_returns_each_once_after_building(off
         Heads(model)
         states = model(TOKENS).hidden_states
     assert len(states) == len(expected) == model.config.num_hidden_layers + 1
-    assert all(torch.equal(one, other) for one, other in zip(states, expected, strict=True))
+    assert all(
+        torch.equal(state, expected_state) for state, expected_state in zip(states, expected, strict=True)
+    )
 
 
 def test_building_leaves_no_trace() -> None:

@@ -1,4 +1,5 @@
-"""Tiny random models of every architecture family in the installed transformers, built from its configuration class."""
+"""Tiny random models of every architecture family in the installed transformers, built from its configuration
+class."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def build(family: str) -> PreTrainedModel:
     """A tiny random model of one family, in evaluation mode.
 
     Raises:
-        Exception: whatever transformers raises where the family cannot be built small, or needs a library that is missing.
+        Exception: whatever transformers raises where the family cannot be built small, or needs a library
+            that is missing.
     """
     config = small_config(family)
     make = _maker(family, config)
@@ -69,9 +71,9 @@ def shrunk(config: PreTrainedConfig) -> dict[str, Any]:
     _few_layers(values, small)
     _few_tokens(values, small)
     for name in config.sub_configs:
-        part = getattr(config, name, None)
-        if isinstance(part, PreTrainedConfig):
-            small[name] = {**shrunk(part), **({"model_type": part.model_type} if part.model_type else {})}
+        inner = getattr(config, name, None)
+        if isinstance(inner, PreTrainedConfig):
+            small[name] = {**shrunk(inner), **({"model_type": inner.model_type} if inner.model_type else {})}
     changes = CHANGES.get(config.model_type, {})
     for name, value in changes.items():
         if isinstance(value, dict) and isinstance(small.get(name), dict):
@@ -103,15 +105,15 @@ def _few_tokens(values: dict[str, Any], small: dict[str, Any]) -> None:
         "decoder_start_token_id": 1,
         "sep_token_id": 3,
     }
-    place = 98
+    number = 98
     for name, value in values.items():
         if not name.endswith(("token_id", "token_index", "forced_eos_token_id")) or not isinstance(
             value, int | list
         ):
             continue
         if isinstance(value, list) or value >= 98:
-            small[name] = usual.get(name, place)
-            place -= name not in usual
+            small[name] = usual.get(name, number)
+            number -= name not in usual
 
 
 def _maker(family: str, config: PreTrainedConfig) -> Any:
@@ -138,7 +140,8 @@ def _maker(family: str, config: PreTrainedConfig) -> Any:
 
 
 def _enliven(model: nn.Module) -> None:
-    """Parameters that start at zero or one (gates, scales, biases) get small random values, so that nothing is hidden by them."""
+    """Parameters that start at zero or one (gates, scales, biases) get small random values, so that nothing
+    is hidden by them."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -151,8 +154,8 @@ def _enliven(model: nn.Module) -> None:
 
 def kind(model: PreTrainedModel) -> str:
     """What a model takes in: "text", "vision", "speech", "several" of them, or "other"."""
-    parts = model.config.sub_configs
-    if sum(any(word in name for name in parts) for word in ("text", "vision", "audio")) > 1:
+    names = model.config.sub_configs
+    if sum(any(word in name for name in names) for word in ("text", "vision", "audio")) > 1:
         return "several"
     name = model.main_input_name
     if name == "input_ids":

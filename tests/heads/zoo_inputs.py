@@ -33,20 +33,21 @@ def image_and_text(model: PreTrainedModel) -> dict[str, Any]:
     config = model.config
     vision = config.vision_config
     token = getattr(config, "image_token_id", None) or config.image_token_index
-    wanted = inspect.signature(model.get_image_features).parameters
+    accepted = inspect.signature(model.get_image_features).parameters
     extra: dict[str, Any] = {}
-    if "image_grid_thw" in wanted:
+    if "image_grid_thw" in accepted:
         pixels, extra["image_grid_thw"] = wave(16, patch_width(vision)), torch.tensor([[1, 4, 4]])
     else:
         size = [vision.image_size] * 2 if isinstance(vision.image_size, int) else list(vision.image_size)
         pixels = wave(1, getattr(vision, "num_channels", 3), *size)
-        if "image_sizes" in wanted and wanted["image_sizes"].default is inspect.Parameter.empty:
+        if "image_sizes" in accepted and accepted["image_sizes"].default is inspect.Parameter.empty:
             extra["image_sizes"] = torch.tensor([size])
     with torch.no_grad():
-        found = model.get_image_features(pixels, **extra)
-    features = getattr(found, "pooler_output", found)
+        output = model.get_image_features(pixels, **extra)
+    features = getattr(output, "pooler_output", output)
     count = sum(
-        part.numel() // part.shape[-1] for part in ([features] if isinstance(features, Tensor) else features)
+        tensor.numel() // tensor.shape[-1]
+        for tensor in ([features] if isinstance(features, Tensor) else features)
     )
     ids = torch.tensor([[5, 6, 7, *[token] * count, 8, 9]])
     if "mm_token_type_ids" in inspect.signature(model.forward).parameters:

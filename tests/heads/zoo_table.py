@@ -1,4 +1,5 @@
-"""What the zoo knows about single families: which values make them small, where the common names are not enough."""
+"""What the zoo knows about single families: which values make them small, where the common names are not
+enough."""
 
 from collections.abc import Callable
 from typing import Any
@@ -152,16 +153,18 @@ def many(names: str, **values: Any) -> dict[str, dict[str, Any]]:
     return dict.fromkeys(names.split(), values)
 
 
+# Half of a head_dim of 8
 MROPE = {
     "rope_type": "default",
     "rope_theta": 10_000.0,
     "mrope_section": [2, 1, 1],
-}  # half of a head_dim of 8
+}
+# Half of half a head_dim of 16
 HALF_MROPE = {
     **MROPE,
     "mrope_section": [1, 1, 2],
     "partial_rotary_factor": 0.5,
-}  # half of half a head_dim of 16
+}
 XDROPE = {"rope_type": "default", "rope_theta": 10_000.0, "xdrope_section": [1, 1, 1, 1]}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_expand": 2, "mamba_chunk_size": 8}
 UNSET = dict.fromkeys(("num_layers", "num_hidden_layers", "hidden_size", "num_attention_heads"), ...)

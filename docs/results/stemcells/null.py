@@ -3,7 +3,7 @@ claims.csv and mpnet-claims.csv in this folder.
 
     python docs/results/stemcells/null.py
 
-MPNet has one table of position biases for all layers (`headwise.heads.tied_layers`), so a task's relabelling of head numbers holds in
+MPNet has one table of position biases for all layers (`Heads.tied_layers`), so a task's relabelling of head numbers holds in
 all of its layers. How many different numbers the shared heads have is compared with as many heads drawn at random in the same layers.
 """
 

@@ -10,10 +10,6 @@ if TYPE_CHECKING:
         HeadsDidNotFire as HeadsDidNotFire,
         UnsupportedModel as UnsupportedModel,
     )
-    from headwise.heads._freeze.ownership import (
-        parameters_per_head as parameters_per_head,
-        tied_layers as tied_layers,
-    )
     from headwise.heads._heads import Heads as Heads
     from headwise.heads._headset import HeadSet as HeadSet
     from headwise.heads._remove.files import save_removed as save_removed

@@ -7,7 +7,6 @@ import pandas as pd
 from headwise._base.places import model_label
 from headwise._base.sentences import counted
 from headwise.heads._errors import UnsupportedModel
-from headwise.heads._freeze.ownership import parameters_per_head
 from headwise.heads._inputs import root_of
 from headwise.sections import Section, Table
 
@@ -25,7 +24,7 @@ def anatomy(heads: "Heads") -> dict[str, Any]:
     """
     root: Any = root_of(heads.model)
     try:
-        counts: list[int | None] = [*parameters_per_head(heads)]
+        counts: list[int | None] = [*heads.parameters_per_head()]
     except UnsupportedModel:
         counts = [None] * len(heads.sites)
     sites = [

@@ -14,6 +14,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._find.discovery import find_sites
 from headwise.heads._find.verification import check_view
+from headwise.heads._freeze.ownership import parameters_per_head, tied_layers
 from headwise.heads._freeze.training_only import training_only
 from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
@@ -363,6 +364,27 @@ class Heads(Described):
                 fraction is less than one group or leaves none.
         """
         return prunable_evenly(self.sites, scores, fraction)
+
+    def parameters_per_head(self) -> list[int]:
+        """For each site, the parameters one head works with; the keys and values it shares with its group
+        count in full.
+
+        Raises:
+            UnsupportedModel: the parameters of one head cannot be separated (quantized weights).
+        """
+        return parameters_per_head(self)
+
+    def tied_layers(self) -> tuple[tuple[int, ...], ...]:
+        """Layers whose heads of one number work with the same parameters: with one table of position biases
+        (MPNet, T5) or with all of their weights (ALBERT). What such heads do is no coincidence, so they are
+        not exchangeable from layer to layer.
+
+        Fixed slopes by head number (ALiBi) are not parameters and are not seen.
+
+        Returns:
+            groups of two layers or more, by their numbers; empty where every layer's heads are its own.
+        """
+        return tied_layers(self)
 
     def install(self) -> None:
         """Sets the hooks once and keeps them; call it before `torch.compile`, which ignores hooks that come

@@ -53,7 +53,7 @@ class Twins:
     def __init__(self, models: Iterable[nn.Module], frozen: bool = False) -> None:
         self._frozen = frozen
         self._tree = {id(module) for model in models for module in model.modules()}
-        # By id: an original, held so that its id is not given away, and its twin
+        # By id: an original, held so that its id stays its own, and its twin
         self._twins: dict[int, tuple[Any, Any]] = {}
         self._unbound: dict[int, Any] = {}  # by id, what holds on to no module
 

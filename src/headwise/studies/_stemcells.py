@@ -188,7 +188,7 @@ def stem_cell_test(
     Args:
         claims: (run, task, layer, head) bool.
         valid: (layer, head) bool, which heads exist; default: all.
-        tied: groups of tied layers, as `headwise.heads.tied_layers` finds them in a model; default: none.
+        tied: groups of tied layers, as `Heads.tied_layers` finds them in a model; default: none.
         share: of the tasks that must claim a head.
         draws, seed: of the null.
 

@@ -158,7 +158,7 @@ def analyse(
     `groups` says of which trainings each of `trained` is one, `claimed_places` how, on which task and in which run heads were claimed,
     `probed_places` after which stage and in which run they were probed.
     """
-    from headwise.heads import Heads, tied_layers
+    from headwise.heads import Heads
     from headwise.models import open_model
     from headwise.scoring import count_for
     from headwise.studies import _stemcells as stemcells, _stemcells_effects as measured
@@ -172,7 +172,7 @@ def analyse(
     for result, place in zip(claimed, claimed_places, strict=True):
         array = result.array("gates").assign_coords(task=[place["task"]]).expand_dims(run=[place["run"]])
         methods.setdefault(place["gates"], []).append(array)
-    tied = tied_layers(Heads(open_model(str(model.folder()), need="encoder").encoder))
+    tied = Heads(open_model(str(model.folder()), need="encoder").encoder).tied_layers()
     weak = {}
     for group in dict.fromkeys(groups):
         scores = [result.table("scores") for result, own in zip(trained, groups, strict=True) if own == group]

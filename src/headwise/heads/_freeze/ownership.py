@@ -90,8 +90,7 @@ def adapted_layers(model: nn.Module) -> dict[str, Any]:
 
 
 def parameters_per_head(heads: "Heads") -> list[int]:
-    """For each site, the parameters one head works with; the keys and values it shares with its group count
-    in full."""
+    """See `Heads.parameters_per_head`."""
     counts = [torch.zeros(site.n_heads, dtype=torch.long) for site in heads.sites]
     for owned in ownership(heads):
         shape = heads.model.get_parameter(owned.name).shape
@@ -101,15 +100,7 @@ def parameters_per_head(heads: "Heads") -> list[int]:
 
 
 def tied_layers(heads: "Heads") -> tuple[tuple[int, ...], ...]:
-    """Layers whose heads of one number work with the same parameters: with one table of position biases
-    (MPNet, T5) or with all of their weights (ALBERT). What such heads do is no coincidence, so they are not
-    exchangeable from layer to layer.
-
-    Fixed slopes by head number (ALiBi) are not parameters and are not seen.
-
-    Returns:
-        groups of two layers or more, by their numbers; empty where every layer's heads are its own.
-    """
+    """See `Heads.tied_layers`."""
     groups = list(range(len(heads.sites)))  # the number of each layer's group
     for owned in ownership(heads):
         first, *sites = owned.owners

@@ -134,8 +134,7 @@ class Call:
         if obstacles:
             raise HeadwiseError(
                 f"{type(module).__name__} runs flash attention with {obstacles[0]}, from which rows of "
-                "attention are not recomputed: "
-                'model.set_attn_implementation("sdpa") or "eager" first'
+                'attention are not recomputed: model.set_attn_implementation("sdpa") or "eager" first'
             )
         causal = options.get("is_causal")
         if causal is None:
@@ -180,7 +179,6 @@ class Call:
         if self.softcap is not None:
             scores = (scores / self.softcap).tanh() * self.softcap
         if self.causal or self.window is not None:
-            # Of the queries among the keys
             places = columns  # of the queries among the keys
             if self.at_end:
                 places = columns + (keys - query.shape[2])

@@ -139,7 +139,7 @@ class Course:
         """Position of each token of the pass among the real ones of its row, (batch, tokens); padding: -1."""
         key = "positions", kind, tokens
         if key not in self._remembered:
-            start = self._offset(self._names(kind))
+            start = self.earlier(kind)
             mask = self._mask(kind, tokens)
             if mask is None:
                 self._remembered[key] = torch.arange(start, start + tokens).expand(self.batch(), -1)
@@ -188,7 +188,7 @@ class Course:
 
     def generated(self, kind: str, tokens: int) -> Tensor:
         """Which tokens of the pass were generated, (tokens,) bool."""
-        start = self._offset(self._names(kind))
+        start = self.earlier(kind)
         return torch.arange(start, start + tokens) >= self.prompt(kind, tokens)
 
     def columns(self, kind: str, tokens: int, positions: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ class Course:
             return None
         key = "mask", kind, tokens
         if key not in self._remembered:
-            columns = self._offset(self._names(kind)) + tokens
+            columns = self.earlier(kind) + tokens
             readable = isinstance(mask, Tensor) and mask.ndim == 2
             if readable and kind == "cross" and not self._paired and mask.shape[1] != columns:
                 return None  # latents that read the input are all real

@@ -132,9 +132,8 @@ class Pass:
             return x[:, 0] if pooling == "cls" else x[:, -1]
         key = (pooling, kind, tokens, x.device, x.dtype)
         if key not in self._remembered:
-            self._remembered[key] = _weights(pooling, real).to(
-                x.device, x.dtype if pooling == "mean" else None
-            )
+            dtype = x.dtype if pooling == "mean" else None
+            self._remembered[key] = _weights(pooling, real).to(x.device, dtype)
         weights = self._remembered[key]
         assert weights is not None
         if pooling == "mean":
@@ -188,10 +187,10 @@ def read_pass(arguments: Mapping[str, Any]) -> Pass:
         text_mask = arguments.get("decoder_attention_mask")
     cache = arguments.get("past_key_values")
     starts: dict[str, int | None] = {}
-    if cache is not None:  # kinds of site that a cache is for
-        starts = dict.fromkeys(
-            ("decoder", "cross") if in_pair else ("self", "decoder", "cross"), _start(cache)
-        )
+    if cache is not None:
+        starts = dict.fromkeys(("self", "decoder", "cross"), _start(cache))
+        if in_pair:
+            del starts["self"]  # the cache is the decoder's
     return Pass(
         batch=rows[0] if rows else None,
         lengths=frozenset(lengths),
