@@ -1,7 +1,8 @@
-"""What cuts heads out of a model that was just built: functions of a model and of JSON values, with torch and transformers alone.
+"""What cuts heads out of a model that was just built: functions of a model and of JSON values, with torch and
+transformers alone.
 
-A folder that plain transformers opens carries the source of those that its cuts need (see `portable`), so that nothing here may use
-anything of headwise.
+A folder that plain transformers opens carries the source of those that its cuts need (see `portable`), so
+that nothing here may use anything of headwise.
 """
 
 import inspect
@@ -66,7 +67,8 @@ def set_configs(model: nn.Module, config: dict[str, Any]) -> None:
 
 
 class ConfigView:
-    """A configuration with some values changed for one module; everything else is read from the model's, as it is then."""
+    """A configuration with some values changed for one module; everything else is read from the model's, as
+    it is then."""
 
     def __init__(self, config: Any, changes: dict[str, int]) -> None:
         self.base, self.changes = config, changes
@@ -84,7 +86,8 @@ def narrow_arguments(model: nn.Module, arguments: dict[str, Any]) -> None:
 
 
 class NarrowedArguments:
-    """Hooks for tensors that hold something for every head: the module sees the part of its own heads, and hands on the whole."""
+    """Hooks for tensors that hold something for every head: the module sees the part of its own heads, and
+    hands on the whole."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
@@ -124,7 +127,8 @@ def share_biases(model: nn.Module, tables: dict[str, Any]) -> None:
 
 
 class SharedBias:
-    """Hooks for attention that makes a position bias (1, heads, queries, keys): it works with its own heads' part, and hands on all."""
+    """Hooks for attention that makes a position bias (1, heads, queries, keys): it works with its own heads'
+    part, and hands on all."""
 
     def __init__(self, position: int, heads: int, keep: list[int]) -> None:
         self.position, self.heads, self.keep = position, heads, keep
@@ -146,15 +150,15 @@ class SharedBias:
         bias = output[self.position]
         if self.whole is not None:
             bias, self.whole = self.whole.permute(2, 0, 1)[None], None
-        elif bias.shape[1] == len(
-            self.keep
-        ):  # made here, of zeros; else it came as an argument and is whole again
+        # Made here, of zeros; else it came as an argument and is whole again
+        elif bias.shape[1] == len(self.keep):
             bias = bias.new_zeros(1, self.heads, *bias.shape[2:])
         return (*output[: self.position], bias, *output[self.position + 1 :])
 
 
 def keep_heads(tensor: Tensor, axis: int, heads: int, keep: list[int]) -> Tensor:
-    """The entries of heads `keep` along an axis that runs over heads, or over batch × heads; broadcast axes stay."""
+    """The entries of heads `keep` along an axis that runs over heads, or over batch × heads; broadcast axes
+    stay."""
     if tensor.shape[axis] == 1:
         return tensor
     index = torch.tensor(keep, device=tensor.device)

@@ -1,9 +1,9 @@
 """Saving a model with heads removed, and opening it again.
 
 An ordinary model (see `plain`) is saved as transformers does. Of any other a folder holds `config.json` with
-the configuration before and what was cut, `model.safetensors` with what is left, and a short modelling file of
-its own (see `portable`), with which plain transformers opens it. headwise does not run that file: it builds the
-architecture from its configuration, cuts again in the same way, and loads the tensors.
+the configuration before and what was cut, `model.safetensors` with what is left, and a short modelling file
+of its own (see `portable`), with which plain transformers opens it. headwise does not run that file: it
+builds the architecture from its configuration, cuts again in the same way, and loads the tensors.
 """
 
 import json
@@ -142,12 +142,12 @@ def _readme(model: Any, cut: bool) -> str:
         autos = auto_classes(cls, config_class(model)).items()
         opener = next((auto for auto, target in autos if target is cls), "AutoModel")
         return (
-            f"{README_NOTE}headwise (`headwise.load(folder)`), or with transformers alone:\n\n"
-            f"    {opener}.from_pretrained(folder, trust_remote_code=True)\n\n"
-            f"It holds a {cls.__name__} without some of its attention heads, which its family's configuration "
-            f"cannot say. `trust_remote_code` lets transformers run `{FILE}` in this folder: it builds the "
-            f"{cls.__name__} of the installed transformers and cuts out of it what `config.json` lists under "
-            f"`{CUTS}`, and does nothing else. headwise opens the folder without running it.\n"
+            f"{README_NOTE}headwise (`headwise.load(folder)`), or with transformers alone:\n\n    "
+            f"{opener}.from_pretrained(folder, trust_remote_code=True)\n\nIt holds a {cls.__name__} without "
+            "some of its attention heads, which its family's configuration cannot say. `trust_remote_code` "
+            f"lets transformers run `{FILE}` in this folder: it builds the {cls.__name__} of the installed "
+            f"transformers and cuts out of it what `config.json` lists under `{CUTS}`, and does nothing "
+            "else. headwise opens the folder without running it.\n"
         )
     return (
         f"{README_NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from "

@@ -1,7 +1,9 @@
-"""The modelling file of a folder that holds a model without some of its heads, so that plain transformers opens it.
+"""The modelling file of a folder that holds a model without some of its heads, so that plain transformers
+opens it.
 
-Where a family's configuration cannot say which heads are left, the folder carries a short file of its own: it builds the installed
-class of transformers from `config.json` and cuts the heads listed there, by the same functions that cut the live model.
+Where a family's configuration cannot say which heads are left, the folder carries a short file of its own: it
+builds the installed class of transformers from `config.json` and cuts the heads listed there, by the same
+functions that cut the live model.
 """
 
 import inspect
@@ -42,7 +44,8 @@ IMPORTS = {
 
 
 def own_class(model: Any) -> type[PreTrainedModel] | None:
-    """The class of transformers that a model is of, or that its folder's file derives it from; None for any other."""
+    """The class of transformers that a model is of, or that its folder's file derives it from; None for any
+    other."""
     cls = type(model)
     before = cls.__mro__[1]
     if cls.__name__ == pruned_name(before):
@@ -103,7 +106,8 @@ def describe(model: Any, cuts: list[Surgery]) -> dict[str, Any]:
 
 
 def auto_classes(cls: type[PreTrainedModel], config: type) -> dict[str, type[PreTrainedModel]]:
-    """The class that each of transformers' Auto classes opens: those made for `cls`, and the encoder by `AutoModel`."""
+    """The class that each of transformers' Auto classes opens: those made for `cls`, and the encoder by
+    `AutoModel`."""
     names = {name: cls for name, mapped in _auto_tables(config).items() if cls in mapped}
     base = _auto_tables(config).get("AutoModel", ())
     return {"AutoModel": base[0], **names} if base else names
@@ -170,9 +174,9 @@ def _docstring(cls: type, autos: Mapping[str, type]) -> str:
     opener = next((name for name, target in autos.items() if target is cls), "AutoModel")
     return (
         f'"""A {cls.__name__} without some of its attention heads.\n\n'
-        f"    {opener}.from_pretrained(folder, trust_remote_code=True)\n\n"
-        f"builds the {cls.__name__} of the installed transformers and cuts out of it what config.json lists under\n"
-        f"{CUTS!r}. This file does nothing else: it reads no other file and fetches nothing. headwise wrote it, and\n"
+        f"    {opener}.from_pretrained(folder, trust_remote_code=True)\n\nbuilds the {cls.__name__} of the "
+        f"installed transformers and cuts out of it what config.json lists under\n{CUTS!r}. This file does "
+        "nothing else: it reads no other file and fetches nothing. headwise wrote it, and\n"
         "headwise.load(folder) opens the folder without running it.\n"
         '"""\n'
     )
