@@ -54,8 +54,10 @@ class Owned:
     @property
     def users(self) -> HeadSet:
         """All heads of the sites that use the parameter."""
-        n_heads = {site: marks.shape[1] for site, marks in self.owners.items()}
-        return HeadSet((site, head) for site in n_heads for head in range(n_heads[site]))
+        heads: list[tuple[int, int]] = []
+        for site, marks in self.owners.items():
+            heads += [(site, head) for head in range(marks.shape[1])]
+        return HeadSet(heads)
 
     def touched(self, heads: Set[tuple[int, int]]) -> Tensor:
         """Entries that belong, alone or with others, to a head of the set, (entries,) bool."""

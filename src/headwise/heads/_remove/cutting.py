@@ -76,7 +76,9 @@ class ConfigView:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)  # copying asks for such names before there is anything to look in
-        return self.changes[name] if name in self.changes else getattr(self.base, name)
+        if name in self.changes:
+            return self.changes[name]
+        return getattr(self.base, name)
 
 
 def narrow_arguments(model: nn.Module, arguments: dict[str, Any]) -> None:
@@ -91,7 +93,7 @@ class NarrowedArguments:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
-        self.whole: list[tuple[Tensor, Tensor]] = []  # (narrowed, whole), while the module runs
+        self.tensors: list[tuple[Tensor, Tensor]] = []  # (narrowed, whole), while the module runs
 
     def attach(self, module: nn.Module) -> None:
         """Sets the hooks."""
@@ -100,24 +102,25 @@ class NarrowedArguments:
 
     def narrow(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Before the module."""
-        self.whole = []
+        self.tensors = []
         names = [*inspect.signature(module.forward).parameters][: len(args)]
         values = {**dict(zip(names, args, strict=True)), **kwargs}
         for name, (axis, heads, keep) in self.arguments.items():
             if isinstance(values.get(name), Tensor):
                 smaller = keep_heads(values[name], axis, heads, keep)
-                self.whole.append((smaller, values[name]))
+                self.tensors.append((smaller, values[name]))
                 values[name] = smaller
         return tuple(values[name] for name in names), {name: values[name] for name in kwargs}
 
     def widen(self, module: nn.Module, args: Any, output: Any) -> Any:
         """After the module."""
-        pairs, self.whole = self.whole, []
+        pairs, self.tensors = self.tensors, []
         if not isinstance(output, tuple):
             return None
-        return tuple(
-            next((whole for narrow, whole in pairs if narrow is element), element) for element in output
-        )
+        widened = list(output)
+        for narrow, whole in pairs:
+            widened = [whole if element is narrow else element for element in widened]
+        return tuple(widened)
 
 
 def share_biases(model: nn.Module, tables: dict[str, Any]) -> None:
@@ -162,4 +165,5 @@ def keep_heads(tensor: Tensor, axis: int, heads: int, keep: list[int]) -> Tensor
     if tensor.shape[axis] == 1:
         return tensor
     index = torch.tensor(keep, device=tensor.device)
-    return tensor.unflatten(axis, (-1, heads)).index_select(axis + 1, index).flatten(axis, axis + 1)  # type: ignore[no-untyped-call]
+    by_head: Tensor = tensor.unflatten(axis, (-1, heads))  # type: ignore[no-untyped-call]
+    return by_head.index_select(axis + 1, index).flatten(axis, axis + 1)
