@@ -64,7 +64,7 @@ Sets = Annotated[
 ]
 
 
-def of_model(help: str) -> Any:
+def model_option(help: str) -> Any:
     """The option that names the model, with what a verb takes as one; a folder that is not there is said at
     once."""
     return typer.Option("--model", "-m", help=help, callback=_check_model)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from headwise import figures as drawing, lesions, models
-from headwise.cli.common import Figures, Json, check_drawing, of_model, show
+from headwise.cli.common import Figures, Json, check_drawing, model_option, show
 from headwise.lesions import Dissociate
 from headwise.tasks import TaskSource
 
@@ -13,7 +13,7 @@ from headwise.tasks import TaskSource
 def dissociate(
     source: TaskSource,
     settings: Dissociate,
-    model: Annotated[str, of_model("A folder that `headwise train` wrote.")],
+    model: Annotated[str, model_option("A folder that `headwise train` wrote.")],
     figures: Figures = True,
     as_json: Json = False,
 ) -> None:

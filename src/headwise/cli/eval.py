@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from headwise import harness
-from headwise.cli.common import Json, of_model, show
+from headwise.cli.common import Json, model_option, show
 from headwise.harness import Evaluate
 
 
 def evaluate(
     settings: Evaluate,
-    model: Annotated[str, of_model("A language model: a folder, hub id or GGUF file.")],
+    model: Annotated[str, model_option("A language model: a folder, hub id or GGUF file.")],
     tasks: Annotated[list[str], typer.Option("--tasks", help="Tasks of lm-evaluation-harness.")],
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from headwise import studies
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, of_model, run_recipe, show_run
+from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, model_option, run_recipe, show_run
 from headwise.errors import HeadwiseError
 from headwise.probing import Probe, ProbingTasks
 
@@ -15,7 +15,7 @@ def probe(
     settings: Probe,
     model: Annotated[
         list[str] | None,
-        of_model("Model folders or hub ids; NAME=FOLDER sets the name shown in tables."),
+        model_option("Model folders or hub ids; NAME=FOLDER sets the name shown in tables."),
     ] = None,
     figures: Figures = True,
     out: Out = Path("runs/probe"),

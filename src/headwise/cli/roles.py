@@ -4,7 +4,7 @@ from typing import Annotated
 
 from headwise import behaviour
 from headwise.behaviour import Roles
-from headwise.cli.common import Json, of_model, show
+from headwise.cli.common import Json, model_option, show
 from headwise.settings import Settings, option
 
 
@@ -18,7 +18,7 @@ def roles(
     settings: Roles,
     shown: Shown,
     model: Annotated[
-        str, of_model("A transformers model, by folder or hub id, or a folder of `headwise train`.")
+        str, model_option("A transformers model, by folder or hub id, or a folder of `headwise train`.")
     ],
     as_json: Json = False,
 ) -> None:

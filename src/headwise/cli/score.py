@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from headwise import models, scoring, sharing
-from headwise.cli.common import Json, of_model, show
+from headwise.cli.common import Json, model_option, show
 from headwise.errors import HeadwiseError
 from headwise.scoring import Score
 from headwise.settings import Settings, option
@@ -23,7 +23,9 @@ def score(
     source: TaskSource,
     settings: Score,
     shown: Shown,
-    model: Annotated[str, of_model("A folder that `headwise train` wrote, or a plain transformers model.")],
+    model: Annotated[
+        str, model_option("A folder that `headwise train` wrote, or a plain transformers model.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Scores every head for every task and prints each task's top heads, layer by layer.

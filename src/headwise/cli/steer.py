@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from headwise import steering
-from headwise.cli.common import Json, of_model, show
+from headwise.cli.common import Json, model_option, show
 from headwise.steering import Steer
 from headwise.tasks import TaskSource
 
@@ -11,7 +11,7 @@ from headwise.tasks import TaskSource
 def steer(
     source: TaskSource,
     settings: Steer,
-    model: Annotated[str, of_model("A left-to-right language model: a folder, hub id or GGUF file.")],
+    model: Annotated[str, model_option("A left-to-right language model: a folder, hub id or GGUF file.")],
     as_json: Json = False,
 ) -> None:
     """Finds the heads that tell statements apart and steers them: a table of strength against effect, and a

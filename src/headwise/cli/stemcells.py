@@ -16,7 +16,7 @@ from headwise.cli.common import (
     Sets,
     Trust,
     check_drawing,
-    of_model,
+    model_option,
     show,
     show_run,
 )
@@ -25,7 +25,7 @@ from headwise.probing import Profiling
 from headwise.studies import StemCells
 from headwise.tasks import TaskSource
 
-Model = Annotated[str, of_model("A folder or hub id; 'demo' is the embedded MiniLM.")]
+Model = Annotated[str, model_option("A folder or hub id; 'demo' is the embedded MiniLM.")]
 
 
 def register(app: typer.Typer) -> None:

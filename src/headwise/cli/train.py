@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headwise import training
-from headwise.cli.common import Json, of_model, show
+from headwise.cli.common import Json, model_option, show
 from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
 from headwise.tasks import TaskSource
@@ -19,7 +19,7 @@ from headwise.training.methods import METHODS
 def train(
     source: TaskSource,
     settings: Train,
-    model: Annotated[str, of_model("A model folder or hub id; 'demo' is the embedded MiniLM.")],
+    model: Annotated[str, model_option("A model folder or hub id; 'demo' is the embedded MiniLM.")],
     out: Annotated[Path, typer.Option("--out", "-o", help=help_of(Train, "out"))],
     method: Annotated[
         list[str] | None,

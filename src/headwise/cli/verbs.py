@@ -77,8 +77,7 @@ def help_of(table: type[Settings], field: str) -> str:
 
 def flag(field: str, table: type[Settings]) -> str:
     """The option of a field."""
-    declared = marks(table.model_fields[field])["flag"] if field in table.model_fields else ""
-    return declared or "--" + field.replace("_", "-")
+    return marks(table.model_fields[field])["flag"] or "--" + field.replace("_", "-")
 
 
 def _argument(field: str, table: type[Settings]) -> str:
@@ -90,14 +89,15 @@ def pair(text: str) -> tuple[str, Any]:
     name, equals, toml = text.partition("=")
     if not equals:
         raise HeadwiseError(f"--set {text}: write it as key=value, e.g. --set rank=4")
-    value = engine.set_value(toml)
-    return name.strip().replace("-", "_"), tuple(value) if isinstance(value, list) else value
+    return name.strip().replace("-", "_"), _without_lists(engine.set_value(toml))
 
 
 def _read(value: Any, annotation: Any) -> Any:
     """What typer read of an option, as the field takes it."""
-    if get_origin(annotation) is dict:
-        return dict(map(pair, value))
+    return dict(map(pair, value)) if get_origin(annotation) is dict else _without_lists(value)
+
+
+def _without_lists(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -108,7 +108,9 @@ def _checked(table: type[Settings], values: dict[str, Any]) -> Any:
         lines = []
         for line in str(error).splitlines():
             name, colon, mistake = line.partition(":")
-            lines.append((flag(name, table) if name in table.model_fields else name) + colon + mistake)
+            if name in table.model_fields:
+                name = flag(name, table)
+            lines.append(name + colon + mistake)
         raise HeadwiseError("\n".join(lines)) from None
 
 
@@ -116,27 +118,24 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     """The parameter from which typer makes the option of a field; None stands for an option that was not
     typed."""
     kind, several = _option_type(field.annotation)
-    required = field.is_required()
-    default = None if required else field.get_default(call_default_factory=True)
+    default = field.get_default(call_default_factory=True)
     long = "--" + name.replace("_", "-")
+    flags = [spelling for spelling in (marks(field)["short"], long, marks(field)["also"]) if spelling]
     if (
         kind is bool and default is not False
     ):  # what is on, or on by what a model remembers, can be turned off
         flags = [f"{long}/--no-{long[2:]}"]
-    else:
-        flags = [spelling for spelling in (marks(field)["short"], long, marks(field)["also"]) if spelling]
     annotation: Any = list[kind] if several else kind  # type: ignore[valid-type]
+    note = " [required]"
+    absent: Any = inspect.Parameter.empty
+    if not field.is_required():
+        annotation, note, absent = annotation | None, _default_note(default), None
+    callback = trust if name == "trust_remote_code" else None
     option = typer.Option(
-        *flags,
-        help=(field.description or "") + (" [required]" if required else _default_note(default)),
-        show_default=False,
-        callback=trust if name == "trust_remote_code" else None,
+        *flags, help=(field.description or "") + note, show_default=False, callback=callback
     )
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[annotation if required else annotation | None, option],
+        name, inspect.Parameter.KEYWORD_ONLY, default=absent, annotation=Annotated[annotation, option]
     )
 
 
@@ -145,7 +144,9 @@ def _default_note(default: Any) -> str:
         return ""
     if default is True:
         return " [default: yes]"
-    return f" [default: {' '.join(map(str, default)) if isinstance(default, tuple) else default}]"
+    if isinstance(default, tuple):
+        default = " ".join(map(str, default))
+    return f" [default: {default}]"
 
 
 def _option_type(annotation: Any) -> tuple[Any, bool]:
@@ -166,4 +167,4 @@ def _option_type(annotation: Any) -> tuple[Any, bool]:
         return str, True  # key=value
     if origin in (tuple, list):
         return _option_type(arguments[0])[0], True
-    return (annotation if annotation in SIMPLE else str), False
+    return annotation if annotation in SIMPLE else str, False
