@@ -14,6 +14,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import Dissociation, dissociate, lesion
 from headwise.lesions._tables import TABLES
+from headwise.tasks._metrics import METRICS, Metric
 from headwise.tasks._task import Task
 from pictures import assert_drawn
 
@@ -54,6 +55,21 @@ def test_separate_heads_are_called_distinct(found: Dissociation) -> None:
         assert "array(" not in shown
         assert len(shown) < 5000
     assert row["D_corrected"] == pytest.approx(100, abs=24)
+
+
+def test_a_metric_where_lower_is_better_is_refused(
+    both: dict[str, Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def errors(predictions: np.ndarray, labels: np.ndarray) -> float:
+        return float(np.mean(predictions != labels))
+
+    monkeypatch.setitem(METRICS, "errors", Metric(errors, higher_is_better=False, kinds=("classes",)))
+    splits = {name: both["b"].split(name) for name in both["b"].splits}
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    with pytest.raises(HeadwiseError, match="task 'b' is judged by errors, where lower is better"):
+        dissociate(
+            model, [both["a"], Task.of("b", splits, metric="errors")], fraction=ONE_OF_EIGHT, quiet=True
+        )
 
 
 def test_shared_heads_are_not(both: dict[str, Task]) -> None:

@@ -219,6 +219,20 @@ def test_captions_say_which_pairs_have_an_interval_and_why_others_have_none() ->
     assert note == "Percent. No interval: no resamples were asked for (bootstrap is 0)."
 
 
+@pytest.mark.parametrize(
+    ("settings", "how"),
+    [
+        ({"method": "gate-gradient"}, "gate-gradient (Eq. 4)"),
+        ({"method": "gate-gradient", "variant": "michel"}, "gate-gradient, variant michel"),
+        ({"method": "ablation"}, "ablation"),
+    ],
+)
+def test_methods_say_how_heads_were_scored(settings: dict[str, str], how: str) -> None:
+    right = {"intact": 0.9, "a": 0.6, "b": 0.8}
+    methods = made_up({"a": heads(0), "b": heads(1)}, right, **settings).section().methods
+    assert methods.startswith(f"Heads were scored by {how} on training data; ")
+
+
 def test_a_missing_corrected_d_has_its_reason() -> None:
     weak = made_up({"a": heads(0), "b": heads(1)}, {"intact": 0.5, "a": 0.4, "b": 0.45}, chance=0.55)
     (row,) = weak.table("pairs").to_dict("records")
