@@ -269,6 +269,14 @@ def test_l0_holds_the_wanted_share_open(model: Any) -> None:
     assert found.attrs["final_penalty"] != 0
     dear = run(model, "l0", penalty=5.0, steps=80, lr=0.2)
     assert (dear["gate"] < 1e-3).all()  # at such a price every gate closes
+    assert dear.attrs["final_penalty"] == 5.0
+
+
+def test_l0_says_the_last_price_of_one_gate(model: Any) -> None:
+    """After one step: a twentieth of the share of gates that are open too many, over the heads."""
+    found = run(model, "l0", fraction=0.5, steps=1, start=1.0)
+    open_share = 1 / (1 + np.exp(-(1.0 - 0.33 * np.log(0.1 / 1.1))))
+    assert found.attrs["final_penalty"] == pytest.approx(0.05 * (open_share - 0.5) / 8, rel=1e-5)
 
 
 def test_soft_top_k_sums_to_k_and_hardens() -> None:

@@ -219,6 +219,19 @@ def test_a_dissociation_warns_once_of_each_task(both: dict[str, Task]) -> None:
     assert set(found.scores.attrs["performance"]) == {"a", "b"}
 
 
+def test_random_scores_are_judged_on_the_examples_asked_for(model: Any, both: dict[str, Task]) -> None:
+    """On those that another estimator reads; of all of them the model is right on another share."""
+    performance = {
+        (method, examples): hw.score(model, both["a"], method=method, examples=examples, quiet=True).attrs[
+            "performance"
+        ]
+        for method in ("gate-gradient", "random")
+        for examples in (3, None)
+    }
+    assert performance["random", 3] == performance["gate-gradient", 3] != performance["random", None]
+    assert performance["random", None] == performance["gate-gradient", None]
+
+
 def test_it_is_that_of_the_intact_model(model: Any, both: dict[str, Task]) -> None:
     """Of the first of iterative rounds, and with the heads that a user keeps silenced."""
     once = hw.score(model, both["a"], quiet=True).attrs["performance"]
