@@ -66,10 +66,9 @@ def test_a_metric_where_lower_is_better_is_refused(
     monkeypatch.setitem(METRICS, "errors", Metric(errors, higher_is_better=False, kinds=("classes",)))
     splits = {name: both["b"].split(name) for name in both["b"].splits}
     model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    tasks = [both["a"], Task.from_examples("b", splits, metric="errors")]
     with pytest.raises(HeadwiseError, match="task 'b' is judged by errors, where lower is better"):
-        dissociate(
-            model, [both["a"], Task.of("b", splits, metric="errors")], fraction=ONE_OF_EIGHT, quiet=True
-        )
+        dissociate(model, tasks, fraction=ONE_OF_EIGHT, quiet=True)
 
 
 def test_shared_heads_are_not(both: dict[str, Task]) -> None:
