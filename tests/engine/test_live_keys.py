@@ -20,7 +20,7 @@ import headwise as hw
 import planted
 from headwise.errors import HeadwiseError
 from headwise.store import fingerprint
-from headwise.store._decision import differences, model_parts
+from headwise.store._decision import model_parts
 from words import word_tokenizer
 
 TASKS = list(planted.tasks(16).values())
@@ -261,25 +261,6 @@ def test_another_tokenizer_of_a_model_in_a_folder_is_noticed(tmp_path: Path) -> 
     hw.probe(bert().bert, TASKS[:1], tokenizer=TOKENIZER, **recordings)
     with pytest.raises(HeadwiseError, match="recording of another model"):
         hw.probe(bert().bert, TASKS[:1], tokenizer=turned, **recordings)
-
-
-def test_a_result_that_does_not_say_how_its_model_was_built_is_not_shown() -> None:
-    now = {
-        "operation": "score",
-        "version": 1,
-        "settings": {},
-        "tasks": [],
-        "model": model_parts(bert(), TOKENIZER),
-    }
-    old = {
-        **now,
-        "model": dict.fromkeys(("given", "weights", "configuration", "tokenizer"), "")
-        | {"given": "as a live model"},
-    }
-    assert differences(old, now) == [
-        "an earlier version of headwise kept it, which did not note how a live model was built"
-    ]
-    assert differences(now, now) == []
 
 
 def test_weights_without_values_are_refused() -> None:

@@ -61,21 +61,9 @@ def test_effects_are_worded_by_their_interval(low: float, high: float, note: str
             }
         ]
     )
-    (sentence,) = stemcells.findings(pd.DataFrame(), stemcells.current(effect))
+    (sentence,) = stemcells.findings(pd.DataFrame(), effect)
     assert sentence.endswith(f": {said}.")
     assert "nan" not in sentence
-
-
-def test_intervals_of_older_effects_are_not_shown() -> None:
-    effect = pd.DataFrame(
-        [{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": -0.02, "high": -0.01}]
-    )
-    (sentence,) = stemcells.findings(pd.DataFrame(), stemcells.current(effect))
-    assert (
-        "-1.20 points of probe score: there is no interval (the interval of an older headwise was over runs alone"
-        in sentence
-    )
-    assert "lower" not in sentence
 
 
 def compared(difference: float, low: float, high: float, p: float, note: str = "") -> pd.DataFrame:

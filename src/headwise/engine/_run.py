@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwise._base.names import legible
 from headwise._base.parsing import read_json
-from headwise.engine._plan import RECIPE, SETTINGS, read_plan
+from headwise.engine._plan import SETTINGS, read_plan
 from headwise.engine._schedule import read_index
 from headwise.engine._steps import Task, label, study_of
 from headwise.errors import HeadwiseError
@@ -117,8 +117,7 @@ class Run:
     @property
     def recipe(self) -> dict[str, Any]:
         """The recipe as it was run, with its defaults."""
-        there = (self.folder / SETTINGS).is_file()  # older runs have one file for both
-        return read_json(self.folder / (SETTINGS if there else RECIPE))
+        return read_json(self.folder / SETTINGS)
 
     def section(self) -> Any:
         """What is said of this run: its study's section, with the recipe and where it ran.

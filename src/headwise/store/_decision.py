@@ -140,9 +140,7 @@ def _models(before: Any, now: Any) -> list[str]:
         return ["the model changed"]
     if before["given"] != now["given"]:
         return [f"the model was given {before['given']}, and now {now['given']}"]
-    if any((part in before) != (part in now) for part in now):
-        return ["an earlier version of headwise kept it, which did not note how a live model was built"]
-    return [_changed(part, before[part], now[part]) for part in now if before[part] != now[part]]
+    return [_changed(part, before.get(part), now[part]) for part in now if before.get(part) != now[part]]
 
 
 def _changed(part: str, before: Any, now: Any) -> str:

@@ -22,7 +22,6 @@ from headwise.scoring import top_heads
 DIMS = ("run", "task", "layer", "head")
 SHARE = 0.8  # of the tasks: four of five
 LEAST = 2  # tasks; fewer share nothing
-NOT_KNOWN = "not known"  # of trainings whose scores do not say whether they are above chance
 Bools = NDArray[np.bool_]
 
 
@@ -44,26 +43,18 @@ def claim(scores: xr.DataArray, k: int) -> xr.DataArray:
     return out
 
 
-def not_learnt(trainings: Sequence[pd.DataFrame]) -> list[str] | None:
-    """The tasks that at least half of these trainings leave at chance, so that what they claim is chance too.
+def not_learnt(trainings: Sequence[pd.DataFrame]) -> list[str]:
+    """The names of the tasks that at least half of these trainings leave at chance, so that what they claim is chance too.
 
     Args:
         trainings: (task, at_chance, ...) of each.
-
-    Returns:
-        names; None where no training says it, as those of older versions.
     """
-    rows = [scores for scores in trainings if "at_chance" in scores]
-    if not rows:
-        return None
-    weak = pd.concat([scores.groupby("task")["at_chance"].any() for scores in rows])
+    weak = pd.concat([scores.groupby("task")["at_chance"].any() for scores in trainings])
     share = weak.groupby(level=0, sort=False).mean()
     return [str(task) for task in share.index[share >= 0.5]]
 
 
-def learnt_in(
-    claims: xr.DataArray, weak: Mapping[str, list[str] | None], *groups: str
-) -> tuple[xr.DataArray, str]:
+def learnt_in(claims: xr.DataArray, weak: Mapping[str, list[str]], *groups: str) -> tuple[xr.DataArray, str]:
     """The claims of the tasks that trainings of all these groups have learnt, and the others' names.
 
     Args:
@@ -71,11 +62,10 @@ def learnt_in(
         weak: by group of trainings, what `not_learnt` found.
         groups: which trainings the claims, or what is asked of them, come from.
     """
-    known = [lost for group in groups if (lost := weak[group]) is not None]
+    lost = {name for group in groups for name in weak[group]}
     names = [str(task) for task in claims.task.values]
-    gone = [name for name in names if any(name in lost for lost in known)]
-    said = ", ".join(gone) if len(known) == len(groups) else ", ".join([*gone, NOT_KNOWN])
-    return claims.sel(task=[name for name in names if name not in gone]), said
+    learnt = [name for name in names if name not in lost]
+    return claims.sel(task=learnt), ", ".join(name for name in names if name in lost)
 
 
 def per_layer(claims: xr.DataArray) -> pd.DataFrame:

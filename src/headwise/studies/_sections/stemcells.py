@@ -12,17 +12,16 @@ from headwise._base.names import file_name
 from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign, synthetic_rows
 from headwise.figures import stemcells as figures
 from headwise.sections import Chart, HeadMaps, Section, Table
-from headwise.studies._stemcells import NOT_KNOWN, stem_cells
+from headwise.studies._stemcells import stem_cells
 
 SAID = {1: "higher, over runs and heads", -1: "lower, over runs and heads", 0: NOT_SHOWN}
-TOO_NARROW = "the interval of an older headwise was over runs alone, which is too narrow; run the study again: only its tables are made again"
 RELABELLED = "Expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks."
 BOUNDS = "95 % intervals over runs and heads, from two runs and four heads of each group on; not corrected for the number of effects."
 
 
 def section(run: Any) -> Section:
     """The section of a stem-cell run."""
-    tests, effects = run.table("stem-cells"), current(run.table("effects"))
+    tests, effects = run.table("stem-cells"), run.table("effects")
     blocks: list[Any] = []
     layers = 0
     for method in tests["gates"]:
@@ -129,15 +128,6 @@ def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:
     return charts
 
 
-def current(effects: pd.DataFrame) -> pd.DataFrame:
-    """The table of effects; that of an older run without its intervals."""
-    return (
-        effects
-        if "note" in effects
-        else effects.assign(low=np.nan, high=np.nan, note=f"no interval: {TOO_NARROW}")
-    )
-
-
 def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     """How many stem cells, and whether training together spoils them."""
     sentences = []
@@ -173,10 +163,8 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
 
 
 def _left_out(row: Mapping[Any, Any]) -> str:
-    """A sentence about the tasks that a row leaves out because they were not learnt; "" if none, or in runs of before that was asked."""
+    """A sentence about the tasks that a row leaves out because they were not learnt; "" if none."""
     names = row.get("at chance", "")
-    if NOT_KNOWN in names:
-        return "Whether its tasks were learnt is not known: an older version trained them."
     if not names:
         return ""
     return f"Left out, since {'they were' if ', ' in names else 'it was'} not learnt (at chance on test): {names}."
