@@ -19,29 +19,27 @@ if TYPE_CHECKING:
         treebank_tasks as treebank_tasks,
     )
     from headwise.probing._logistic import fit as fit
-    from headwise.probing._parameter_free import (
-        FreeProbe as FreeProbe,
-        fixed_offset as fixed_offset,
-        free_probe as free_probe,
-    )
+    from headwise.probing._parameter_free import fixed_offset as fixed_offset, free_probe as free_probe
     from headwise.probing._probes import probe as probe
-    from headwise.probing._profiles import Profile as Profile, profile as profile
-    from headwise.probing._recorded import Recording as Recording
+    from headwise.probing._profiles import profile as profile
     from headwise.probing._recording import record as record
     from headwise.probing._results import Probes as Probes
-    from headwise.probing._ridge import fit_ridge as fit_ridge
-    from headwise.probing._senteval import SENTEVAL as SENTEVAL, senteval_tasks as senteval_tasks
-    from headwise.probing._settings import Generate as Generate, Probe as Probe, Profiling as Profiling
-    from headwise.probing._shifts import Shift as Shift, shift as shift
+    from headwise.probing._senteval import senteval_tasks as senteval_tasks
+    from headwise.probing._shifts import shift as shift
 
 if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.probing._fits import SPLIT_NAMES, Labels
+    from headwise.probing._parameter_free import FreeProbe
     from headwise.probing._probes import probe_heads
+    from headwise.probing._profiles import Profile
+    from headwise.probing._recorded import Recording
     from headwise.probing._recording import NOT_KEPT
     from headwise.probing._results import ranked_heads
+    from headwise.probing._ridge import fit_ridge
     from headwise.probing._section import BARS_NOTE, top_against
-    from headwise.probing._senteval import senteval_name
-    from headwise.probing._settings import BASELINES, ProbingTasks, Source
+    from headwise.probing._senteval import SENTEVAL, senteval_name
+    from headwise.probing._settings import BASELINES, Generate, Probe, ProbingTasks, Profiling, Source
+    from headwise.probing._shifts import Shift
     from headwise.probing._splits import three_splits
 
 __getattr__, __all__ = lazily(__name__)

@@ -1,7 +1,7 @@
 """Reading chosen heads, and stopping the model once the last of them has spoken.
 
-The model is not cut: a hook raises after the highest site, and the pass ends there. Layers above are never computed; whatever the model
-would do with its result does not happen.
+The model is not cut: a hook raises after the highest site, and the pass ends there. Layers above are never
+computed; whatever the model would do with its result does not happen.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from headwise.heads import Heads, HeadSet, Hooks, Site, Tape, check_pooling, in_
 
 
 class _Enough(Exception):
-    """All that was asked for has been read."""
+    """All that is needed has been read."""
 
 
 class _Reader:
@@ -39,24 +39,26 @@ class _Reader:
 def head_outputs(
     heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True
 ) -> Tensor:
-    """Concatenated outputs of chosen heads, in the order of the set; only the layers up to the highest of them are computed.
+    """Concatenated outputs of chosen heads, in the order of the set; only the layers up to the highest of
+    them are computed.
 
     Args:
         heads: of the model to run.
         head_set: which heads.
         inputs: keyword arguments of one forward pass.
-        pooling: "cls", "last" or "mean": (batch, dim); "all": (batch, tokens, dim). dim is the sum of the heads' widths.
+        pooling: "cls", "last" or "mean": (batch, dim); "all": (batch, tokens, dim). dim is the sum of the
+            heads' widths.
         detach: cut the result from the autograd graph.
     """
-    members = heads.check(head_set).layers()
-    reader = _Reader(heads.sites, set(members), pooling, detach)
-    with (
-        suppress(_Enough),
-        heads.edited(reader),
-    ):  # in this order: layers that were not reached must not count as missed
+    by_layer = heads.check(head_set).layers()
+    reader = _Reader(heads.sites, set(by_layer), pooling, detach)
+    # in this order: layers that were not reached must not count as missed
+    with suppress(_Enough), heads.edited(reader):
         heads.model(**inputs)
-    found = [reader.tape.layer(layer)[..., list(chosen), :].flatten(-2) for layer, chosen in members.items()]
-    return torch.cat([part.to(found[0].device) for part in found], dim=-1)
+    outputs = []
+    for layer, numbers in by_layer.items():
+        outputs.append(reader.tape.layer(layer)[..., list(numbers), :].flatten(-2))
+    return torch.cat([output.to(outputs[0].device) for output in outputs], dim=-1)
 
 
 def final_state(result: Any, width: int) -> Tensor | None:
@@ -65,14 +67,17 @@ def final_state(result: Any, width: int) -> Tensor | None:
     None if it projects it to another width, as some OPT do: that is no hidden state.
     """
     state = getattr(result, "last_hidden_state", None)
-    state = result[0] if state is None else state
-    return state if isinstance(state, Tensor) and state.ndim == 3 and state.shape[-1] == width else None
+    if state is None:
+        state = result[0]
+    fits = isinstance(state, Tensor) and state.ndim == 3 and state.shape[-1] == width
+    return state if fits else None
 
 
 def layer_output(
     heads: Heads, layer: int, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True
 ) -> Tensor:
-    """The hidden state after one layer; layers above it are not computed. That of the last layer is read after the model's final norm.
+    """The hidden state after one layer; layers above it are not computed. That of the last layer is read
+    after the model's final norm.
 
     Args:
         heads: of the model to run.
@@ -101,9 +106,11 @@ def layer_output(
             result = heads.model(**inputs)
     finally:
         hooks.remove()
-    found = tape._hidden[layer][0]
-    final = final_state(result, found.shape[-1]) if last else None
-    return found if final is None else tape.pooled(final.detach() if detach else final)
+    state = tape._hidden[layer][0]
+    final = final_state(result, state.shape[-1]) if last else None
+    if final is None:
+        return state
+    return tape.pooled(final.detach() if detach else final)
 
 
 class _Watching:

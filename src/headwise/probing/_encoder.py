@@ -45,8 +45,8 @@ class Encoder:
         Args:
             model: whatever `headwise.models.open_model` takes, or an `Encoder`.
             tokenizer: for live models; default: the one beside the weights the model was loaded from.
-            pooling: "cls" (first real token), "last" (last real token) or "mean"; default: "cls" for models pre-trained by masking,
-                "last" for left-to-right models, "mean" otherwise.
+            pooling: "cls" (first real token), "last" (last real token) or "mean"; default: "cls" for models
+                pre-trained by masking, "last" for left-to-right models, "mean" otherwise.
             trust_remote_code: run the code that a folder or hub id contains; read that code first.
             device: as `open_model` has it.
 
@@ -58,13 +58,14 @@ class Encoder:
         if isinstance(model, Encoder):
             if device not in (None, "auto"):
                 model.model.to(device)
-            return model if pooling in (None, model.pooling) else replace(model, pooling=str(pooling))
-        options: dict[str, Any] = {
-            "tokenizer": tokenizer,
-            "trust_remote_code": trust_remote_code,
-            "device": device,
-        }
-        opened = open_model(model, need="encoder", **options)
+            return model if pooling is None else replace(model, pooling=pooling)
+        opened = open_model(
+            model,
+            need="encoder",
+            tokenizer=tokenizer,
+            trust_remote_code=trust_remote_code,
+            device=device,
+        )
         return cls(
             opened.encoder,
             tokenizer or opened.tokenizer,
@@ -78,15 +79,17 @@ class Encoder:
         return next(iter(self.model.parameters())).device
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def no_cache(self) -> dict[str, Any]:
         """Arguments of every pass: no key/value cache where the model would keep one."""
         return {"use_cache": False} if "use_cache" in signature(self.model.forward).parameters else {}
 
 
 def with_random_weights(encoder: Encoder, seed: int = 0) -> Encoder:
-    """The same architecture with freshly drawn weights: what the architecture knows before any training (control).
+    """The same architecture with freshly drawn weights: what the architecture knows before any training
+        (control).
 
-    The weights are drawn as the model draws them before pre-training; the global random state is left as it was.
+    The weights are drawn as the model draws them before pre-training; the global random state is left as it
+    was.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)

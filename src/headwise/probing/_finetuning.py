@@ -1,4 +1,5 @@
-"""Fine-tuning from head embeddings, or from any layer: a model whose decoders read chosen head outputs (Jo & Myaeng 2020, §5.2, A.4)."""
+"""Fine-tuning from head embeddings, or from any layer: a model whose decoders read chosen head outputs (Jo &
+Myaeng 2020, §5.2, A.4)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,16 +26,16 @@ from headwise.probing._early_exit import head_outputs, layer_output
 from headwise.tasks import check_one_answer
 
 KIND = "embedded-model"
-SHAPE = HeadShape(
-    dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1
-)  # linear → tanh → dropout 0.1 → classifier
+# linear → tanh → dropout 0.1 → classifier
+SHAPE = HeadShape(dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1)
 
 
 class EmbeddedModel(MultiTaskModel):
-    """Concatenated outputs of chosen heads → linear → tanh → dropout 0.1 → classifier; trained by the ordinary loop.
+    """Concatenated outputs of chosen heads → linear → tanh → dropout 0.1 → classifier; trained by the
+    ordinary loop.
 
-    Layers above the source are not computed, and weights that cannot matter are frozen. All sources start from fresh decoders of the
-    same shape, so that they can be compared.
+    Layers above the source are not computed, and weights that cannot matter are frozen. All sources start
+    from fresh decoders of the same shape, so that they can be compared.
 
     Args:
         encoder: a transformers model; all its used weights are trained.
@@ -80,7 +81,7 @@ class EmbeddedModel(MultiTaskModel):
         return SequenceDecoder(self.dim, len(task.classes), self.pooling, SHAPE).to(self.device)
 
     def states(self, batch: Any) -> Tensor:
-        """What the source says at every token, (batch, tokens, dim)."""
+        """The source's output at every token, (batch, tokens, dim)."""
         return text_columns(self.encoder, self._read(batch.inputs))
 
     def _read(self, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -90,36 +91,33 @@ class EmbeddedModel(MultiTaskModel):
         return layer_output(self.heads, self.source, arguments, "all", detach=False)
 
     def _freeze_unused(self) -> None:
-        """Weights that do not reach the source get no gradient; frozen, no optimizer and no other process waits for one."""
-        trained = [param for param in self.encoder.parameters() if param.requires_grad]
+        """Weights that do not reach the source get no gradient; frozen, no optimizer and no other process
+        waits for one."""
+        trained = [parameter for parameter in self.encoder.parameters() if parameter.requires_grad]
         tokens = torch.zeros(1, 3, dtype=torch.long, device=self.device)
         with torch.enable_grad(), evaluating(self.encoder):
-            reached = torch.autograd.grad(
-                self._read({"input_ids": tokens, "attention_mask": tokens + 1}).sum(),
-                trained,
-                allow_unused=True,
-            )
-        for param, gradient in zip(trained, reached, strict=True):
-            param.requires_grad_(gradient is not None)
+            total = self._read({"input_ids": tokens, "attention_mask": tokens + 1}).sum()
+            gradients = torch.autograd.grad(total, trained, allow_unused=True)
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.requires_grad_(gradient is not None)
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes encoder, tokenizer and decoders; returns the fields of the manifest."""
         super().write(folder)
-        heads = [list(entry) for entry in self.source] if isinstance(self.source, HeadSet) else None
         tasks = [task.to_json() for task in self.tasks.values()]
-        layer = None if isinstance(self.source, HeadSet) else self.source
-        return {"kind": KIND, "tasks": tasks, "pooling": self.pooling, "heads": heads, "layer": layer}
+        record = {"kind": KIND, "tasks": tasks, "pooling": self.pooling, "heads": None, "layer": None}
+        if isinstance(self.source, HeadSet):
+            return record | {"heads": [*map(list, self.source)]}
+        return record | {"layer": self.source}
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     """Opens what `EmbeddedModel.save` wrote, on the CPU and in eval mode; `headwise.load` calls this."""
     opened = open_model(folder / "encoder", need="encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    source = (
-        HeadSet((int(a), int(b)) for a, b in record["heads"])
-        if record["heads"] is not None
-        else int(record["layer"])
-    )
+    source: HeadSet | int = record["layer"]
+    if record["heads"] is not None:
+        source = HeadSet((layer, head) for layer, head in record["heads"])
     model = EmbeddedModel(opened.encoder, opened.tokenizer, tasks, source, record["pooling"])
     fill(model.decoders, folder / DECODERS)
     check_weights(model)

@@ -1,8 +1,10 @@
-"""Multinomial logistic regression on many feature sets at once: all heads, all L2 strengths, all folds as one batched problem.
+"""Multinomial logistic regression on many feature sets at once: all heads, all L2 strengths, all folds as one
+batched problem.
 
-Every problem minimises mean cross-entropy + λ/2·‖W‖², bias free of penalty, features as they are: scikit-learn's
-`LogisticRegression(C=1/(n·λ))`. With two classes there is one weight vector w for the log-odds, as in scikit-learn, and the penalty is
-λ/2·‖w‖² (a softmax with two weight vectors ±w/2 would need 2λ for the same).
+Every problem minimises mean cross-entropy + λ/2·‖W‖², bias free of penalty, features as they are:
+scikit-learn's `LogisticRegression(C=1/(n·λ))`. With two classes there is one weight vector w for the
+log-odds, as in scikit-learn, and the penalty is λ/2·‖w‖² (a softmax with two weight vectors ±w/2 would need
+2λ for the same).
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,8 @@ from headwise.probing._solver import Solution, minimise
 TILE = {"cpu": 1 << 18, "cuda": 1 << 26}  # scores computed at a time: what fits the cache of one core
 FEW, PIECES = 8, 16  # fewer sets than this are divided by examples as well, into at most this many pieces
 SMALL = 1 << 24  # products below which several cores are not worth starting
-SINGLE = 1e-4  # lengths of the preconditioned gradient that single precision reaches; below, double precision finishes
+# lengths of the preconditioned gradient that single precision reaches; below, double precision finishes
+SINGLE = 1e-4
 FEW_CLASSES = 32  # up to which sums by class are quicker as products with indicators
 NEVER = 1e-7  # the prior of a class that a fold never sees
 
@@ -29,7 +32,8 @@ class Fit:
     """Fitted probes.
 
     Attributes:
-        weights: (sets, folds, strengths, outputs, dim); outputs is 1 for two classes (log-odds of class 1), else the classes.
+        weights: (sets, folds, strengths, outputs, dim); outputs is 1 for two classes (log-odds of class 1),
+            else the classes.
         bias: (sets, folds, strengths, outputs).
         lengths: (sets, folds, strengths) length of the preconditioned gradient at the end.
         evaluations: gradients taken per problem, on average.
@@ -41,31 +45,31 @@ class Fit:
     evaluations: float
 
     def classes(self, features: Tensor, fold: int = 0, strengths: Sequence[int] | None = None) -> Tensor:
-        """Predicted class numbers of examples (sets, examples, dim) under one fold's probes: (sets, strengths, examples).
+        """Predicted class numbers of examples (sets, examples, dim) under one fold's probes: (sets,
+        strengths, examples).
 
         Args:
-            features: any floating type; converted piece by piece, so that scores of many classes are never held at once.
+            features: any floating type; converted piece by piece, so that scores of many classes are never
+                held at once.
             fold: whose probes.
             strengths: one number of a strength per set: then (sets, examples).
         """
         sets, _, count, outputs, dim = self.weights.shape
         examples = features.shape[1]
         tile = TILE.get(features.device.type, TILE["cuda"])
-        out = torch.empty(
-            sets, count if strengths is None else 1, examples, dtype=torch.long, device=features.device
-        )
+        shown = count if strengths is None else 1
+        out = torch.empty(sets, shown, examples, dtype=torch.long, device=features.device)
 
         def predict(number: int) -> None:
-            rows = slice(None) if strengths is None else slice(strengths[number], strengths[number] + 1)
-            w, b = (
-                self.weights[number, fold, rows].reshape(-1, dim),
-                self.bias[number, fold, rows].reshape(-1, 1),
-            )
+            rows = slice(None)
+            if strengths is not None:
+                rows = slice(strengths[number], strengths[number] + 1)
+            w = self.weights[number, fold, rows].reshape(-1, dim)
+            b = self.bias[number, fold, rows].reshape(-1, 1)
             width = max(64, tile // len(w))
             for low in range(0, examples, width):
-                scores = torch.addmm(b, w, features[number, low : low + width].float().t()).view(
-                    -1, outputs, min(width, examples - low)
-                )
+                x = features[number, low : low + width].float()  # (examples, dim)
+                scores = torch.addmm(b, w, x.t()).view(-1, outputs, len(x))
                 out[number, :, low : low + width] = scores[:, 0] > 0 if outputs == 1 else scores.argmax(1)
 
         if sets * count * outputs * dim * examples < SMALL:
@@ -95,9 +99,10 @@ def fit(
         labels: (examples,) class numbers.
         strengths: the λ; all positive.
         classes: number of classes; default: the highest label + 1.
-        folds: sizes of consecutive blocks of examples; fold f is fitted on all blocks but the f-th. None: one fit on all examples.
-        tolerance: length of the preconditioned gradient at which a problem is done; half its square is about the excess of the mean
-            cross-entropy over its minimum (5e-7 nats by default).
+        folds: sizes of consecutive blocks of examples; fold f is fitted on all blocks but the f-th. None: one
+            fit on all examples.
+        tolerance: length of the preconditioned gradient at which a problem is done; half its square is about
+            the excess of the mean cross-entropy over its minimum (5e-7 nats by default).
         max_rounds: gradients a problem may take in either precision.
     """
     with workers(features.device) as spread:
@@ -109,21 +114,22 @@ def fit(
             tolerance=max(tolerance, SINGLE),
             max_rounds=max_rounds,
         )
-        left = (~(solution.lengths <= tolerance)).nonzero()[:, 0]
-        if len(left):
-            finished = _finish(problem, solution, left, tolerance, max_rounds)
-            solution.points[left], solution.lengths[left] = finished.points.float(), finished.lengths.float()
+        unfinished = (~(solution.lengths <= tolerance)).nonzero()[:, 0]
+        if len(unfinished):
+            precise = _finish(problem, solution, unfinished, tolerance, max_rounds)
+            solution.points[unfinished] = precise.points.float()
+            solution.lengths[unfinished] = precise.lengths.float()
         return problem.fitted(solution.points, solution.lengths, solution.evaluations / len(solution.points))
 
 
 def _finish(
-    problem: "Logistic", solution: Solution, left: Tensor, tolerance: float, max_rounds: int
+    problem: "Logistic", solution: Solution, unfinished: Tensor, tolerance: float, max_rounds: int
 ) -> Solution:
-    """The problems `left` in double precision, from where single precision got them."""
+    """The problems `unfinished` in double precision, from where single precision got them."""
     return minimise(
-        solution.points[left].double(),
-        lambda points, active: problem.gradient(points, left[active]),
-        lambda vectors, active: problem.precondition(vectors, left[active]),
+        solution.points[unfinished].double(),
+        lambda points, active: problem.gradient(points, unfinished[active]),
+        lambda vectors, active: problem.precondition(vectors, unfinished[active]),
         tolerance=tolerance,
         max_rounds=max_rounds,
     )
@@ -132,8 +138,9 @@ def _finish(
 class Logistic:
     """The batched problem, in coordinates where its first inverse Hessian is cheap.
 
-    Features are centred and turned to their principal axes, with a constant in the last row. At the best constant prediction (class
-    priors π) the Hessian is (diag π − ππᵀ) ⊗ Cov + λI, which is there diagonal plus one rank-one term per axis: it is inverted exactly.
+    Features are centred and turned to their principal axes, with a constant in the last row. At the best
+    constant prediction (class priors π) the Hessian is (diag π − ππᵀ) ⊗ Cov + λI, which is there diagonal
+    plus one rank-one term per axis: it is inverted exactly.
 
     Problem number = (set · folds + fold) · strengths + strength.
     """
@@ -159,23 +166,20 @@ class Logistic:
         self.n_strengths = len(strengths)
         self.per_set = self.n_folds * self.n_strengths
         device = features.device
-        self.counts = torch.tensor(
-            [self.examples - n if folds else n for n in sizes], device=device, dtype=torch.float32
-        )
+        fitted_on = [self.examples - size for size in sizes] if folds else sizes
+        self.counts = torch.tensor(fitted_on, device=device, dtype=torch.float32)
         self._rotate(features, dim)
         self._moments(labels)
         strength = torch.tensor(strengths, device=device, dtype=torch.float32)
-        self.penalty = strength.repeat(self.sets * self.n_folds)[:, None].repeat(
-            1, dim + 1
-        )  # (problems, axes)
+        # (problems, axes)
+        self.penalty = strength.repeat(self.sets * self.n_folds)[:, None].repeat(1, dim + 1)
         self.penalty[:, -1] = 0
         self._hessian()
 
     def _rotate(self, features: Tensor, dim: int) -> None:
         device = features.device
-        self.x = torch.empty(
-            self.sets, dim + 1, self.examples, device=device
-        )  # principal components, and a constant
+        # principal components, and a constant
+        self.x = torch.empty(self.sets, dim + 1, self.examples, device=device)
         self.axes = torch.empty(self.sets, dim, dim, device=device)
         self.mean = torch.empty(self.sets, 1, dim, device=device)
         self.variances = torch.ones(self.sets, dim + 1, device=device)
@@ -184,9 +188,8 @@ class Logistic:
             x = features[number].float()
             self.mean[number] = check_finite(x.mean(0))
             x = x - self.mean[number]
-            variances, self.axes[number] = torch.linalg.eigh(
-                check_squares(torch.mm(x.t(), x), x) / self.examples
-            )
+            covariance = check_squares(torch.mm(x.t(), x), x) / self.examples
+            variances, self.axes[number] = torch.linalg.eigh(covariance)
             self.variances[number, :dim] = variances.clamp_min(0)
             torch.mm(self.axes[number].t(), x.t(), out=self.x[number, :dim])
             self.x[number, dim] = 1
@@ -195,56 +198,51 @@ class Logistic:
             pass
 
     def _moments(self, labels: Tensor) -> None:
-        """Mean of features × label indicator over each fold's examples: the constant part of the gradient, (sets·folds, outputs, axes)."""
-        self.labels = labels
-        shown = self.classes <= FEW_CLASSES
-        indicator = (
-            torch.nn.functional.one_hot(labels, self.classes)[:, -self.outputs :].to(self.x.dtype)
-            if shown
-            else None
-        )
+        """Mean of features × label indicator over each fold's examples: the constant part of the gradient,
+        (sets·folds, outputs, axes)."""
+        indicator = None
+        if self.classes <= FEW_CLASSES:
+            indicator = torch.nn.functional.one_hot(labels, self.classes)[:, -self.outputs :].to(self.x.dtype)
 
         def block_sums(number: int) -> Tensor:
             """(folds, outputs, axes) of one set."""
             x = self.x[number]
             if indicator is not None:
-                return torch.stack(
-                    [torch.mm(x[:, low:high], indicator[low:high]).t() for low, high in self.blocks]
-                )
-            sums = x.new_zeros(len(self.blocks), self.outputs, len(x))
+                sums = [torch.mm(x[:, low:high], indicator[low:high]).t() for low, high in self.blocks]
+                return torch.stack(sums)
+            by_class = x.new_zeros(len(self.blocks), self.outputs, len(x))
             for block, (low, high) in enumerate(self.blocks):
-                sums[block].index_add_(0, labels[low:high], x[:, low:high].t())
-            return sums
+                by_class[block].index_add_(0, labels[low:high], x[:, low:high].t())
+            return by_class
 
-        each = torch.stack(list(self.map(block_sums, range(self.sets))))  # (sets, folds, outputs, axes)
-        whole = each.sum(1, keepdim=True)
-        used = (whole - each if self.n_folds > 1 else whole) / self.counts[:, None, None]
-        self.moments = used.reshape(self.sets * self.n_folds, self.outputs, -1)
+        in_block = torch.stack(list(self.map(block_sums, range(self.sets))))  # (sets, folds, outputs, axes)
+        sums = in_block.sum(1, keepdim=True)
+        if self.n_folds > 1:
+            sums = sums - in_block
+        moments = sums / self.counts[:, None, None]
+        self.moments = moments.reshape(self.sets * self.n_folds, self.outputs, -1)
 
     def _hessian(self) -> None:
-        self.prior = (
-            self.moments[..., -1].clamp(NEVER, 1 - NEVER).repeat_interleave(self.n_strengths, 0)
-        )  # (problems, outputs)
+        # (problems, outputs)
+        self.prior = self.moments[..., -1].clamp(NEVER, 1 - NEVER).repeat_interleave(self.n_strengths, 0)
         v = self.variances.repeat_interleave(self.per_set, 0)  # (problems, axes)
-        if self.outputs == 1:
-            self.inverse = 1 / (
-                (self.prior * (1 - self.prior))[:, :, None] * v[:, None] + self.penalty[:, None]
-            )
-            return
+        spread = self.prior * (1 - self.prior) if self.outputs == 1 else self.prior
         self.inverse = 1 / (
-            self.prior[:, :, None] * v[:, None] + self.penalty[:, None]
+            spread[:, :, None] * v[:, None] + self.penalty[:, None]
         )  # (problems, outputs, axes)
+        if self.outputs == 1:
+            return
         self.rank_one = self.inverse * self.prior[:, :, None]
         # 1 − v·πᵀD⁻¹π = Σ π·λ/(vπ + λ), in a form that does not cancel
-        rest = (self.prior[:, :, None] * self.penalty[:, None] * self.inverse).sum(1)
-        self.factor = torch.where(self.penalty > 0, v / rest.clamp_min(1e-30), 0.0)  # (problems, axes)
+        denominator = (self.prior[:, :, None] * self.penalty[:, None] * self.inverse).sum(1)
+        self.factor = torch.where(self.penalty > 0, v / denominator.clamp_min(1e-30), 0.0)  # (problems, axes)
 
     def start(self) -> Tensor:
         """The best constant predictions: (problems, outputs, axes), zero but for the bias."""
         points = self.x.new_zeros(len(self.penalty), self.outputs, self.x.shape[1])
         logs = self.prior.log()
-        points[:, :, -1] = (
-            logs - (1 - self.prior).log() if self.outputs == 1 else logs - logs.mean(1, keepdim=True)
+        points[:, :, -1] = logs - (
+            (1 - self.prior).log() if self.outputs == 1 else logs.mean(1, keepdim=True)
         )
         return points
 
@@ -259,29 +257,31 @@ class Logistic:
     def gradient(self, points: Tensor, active: Tensor) -> Tensor:
         """Gradients of the active problems at points (active, outputs, axes)."""
         sets, folds = active // self.per_set, active % self.per_set // self.n_strengths
-        found, counts = torch.unique_consecutive(sets, return_counts=True)
+        numbers, counts = torch.unique_consecutive(sets, return_counts=True)
         ends = counts.cumsum(0).tolist()
         fold_of = folds.tolist()
         jobs = []
-        for number, end, count in zip(found.tolist(), ends, counts.tolist(), strict=True):
+        for number, end, count in zip(numbers.tolist(), ends, counts.tolist(), strict=True):
             rows = slice(end - count, end)
             edges = self._edges(count) if len(ends) < FEW else [0, self.examples]
             jobs += [(number, rows, points[rows], fold_of[rows], *piece) for piece in pairwise(edges)]
         out = torch.zeros_like(points)
-        for (_, rows, *_), part in zip(jobs, self.map(self._part, jobs), strict=True):
-            out[rows] += part
+        for (_, rows, *_), sums in zip(jobs, self.map(self._piece_sums, jobs), strict=True):
+            out[rows] += sums
         out /= self.counts[folds][:, None, None]
         out -= self.moments[active // self.n_strengths]
         return out + self.penalty[active][:, None] * points
 
     def _edges(self, count: int) -> list[int]:
-        """The examples in pieces, to keep all cores busy with few sets; the same pieces on any machine, so that sums round alike."""
+        """The examples in pieces, to keep all cores busy with few sets; the same pieces on any machine, so
+        that sums round alike."""
         pieces = max(1, min(PIECES, self.examples, self.examples * count * self.outputs // TILE["cpu"]))
         edges: list[int] = torch.linspace(0, self.examples, pieces + 1).round().long().tolist()
         return edges
 
-    def _part(self, job: tuple[int, slice, Tensor, list[int], int, int]) -> Tensor:
-        """Σ features × predicted probability over the examples first to last of one set: (problems of the set, outputs, axes)."""
+    def _piece_sums(self, job: tuple[int, slice, Tensor, list[int], int, int]) -> Tensor:
+        """Σ features × predicted probability over the examples first to last of one set: (problems of the
+        set, outputs, axes)."""
         number, _, points, fold_of, first, last = job
         flat = points.view(-1, points.shape[-1])  # (problems · outputs, axes)
         out = torch.zeros_like(flat)
@@ -303,8 +303,8 @@ class Logistic:
         return out.view_as(points)
 
     def _hide(self, p: Tensor, fold_of: list[int], low: int, high: int) -> None:
-        """No fold sees its own block: sets its probabilities there to zero. One large product with zeros in it is quicker than one
-        product per block."""
+        """No fold sees its own block: sets its probabilities there to zero. One large product with zeros in
+        it is quicker than one product per block."""
         if self.n_folds == 1:
             return
         end = 0
@@ -318,6 +318,6 @@ class Logistic:
         """Weights and biases for features as they came."""
         shape = (self.sets, self.n_folds, self.n_strengths, self.outputs)
         flat = points.view(self.sets, -1, points.shape[-1])
-        weights = torch.bmm(flat[..., :-1], self.axes.transpose(1, 2))  # (sets, rest, dim)
+        weights = torch.bmm(flat[..., :-1], self.axes.transpose(1, 2))  # (sets, outputs of all problems, dim)
         bias = flat[..., -1] - torch.bmm(weights, self.mean.transpose(1, 2))[..., 0]
         return Fit(weights.view(*shape, -1), bias.view(shape), lengths.view(shape[:3]), evaluations)

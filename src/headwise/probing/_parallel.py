@@ -1,4 +1,5 @@
-"""Several cores without barriers: one thread per core, each running single-threaded kernels on its own piece."""
+"""Several cores without barriers: one thread per core, each running single-threaded kernels on its own
+piece."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +26,9 @@ _open: ContextVar[Map | None] = ContextVar("open workers", default=None)
 def workers(device: torch.device) -> Iterator[Map]:
     """A map over the cores torch may use (`torch.get_num_threads()`).
 
-    Inside the block torch's own kernels use one thread each: small kernels on two cores spend their time waiting for each other, and
-    where other processes run as well they wait very long. On an accelerator the map is a plain loop. A block inside another one
-    uses its threads.
+    Inside the block torch's own kernels use one thread each: small kernels on two cores spend their time
+    waiting for each other, and where other processes run as well they wait very long. On an accelerator the
+    map is a plain loop. A block inside another one uses its threads.
     """
     if (outer := _open.get()) is not None and device.type == "cpu":
         yield outer

@@ -1,11 +1,14 @@
-"""Parameter-free probes of single heads on word-level tasks (He & Choi 2021), chosen and scored on different data.
+"""Parameter-free probes of single heads on word-level tasks (He & Choi 2021), chosen and scored on different
+data.
 
-Nothing is fitted by gradient. Tags, entity spans and lowest phrases: the class whose centroid, taken from training data, is nearest by
-cosine to the head's output. Dependencies and roles: the word that a word attends to most, or that attends to it most.
+Nothing is fitted by gradient. Tags, entity spans and lowest phrases: the class whose centroid, taken from
+training data, is nearest by cosine to the head's output. Dependencies and roles: the word that a word attends
+to most, or that attends to it most.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +35,10 @@ class FreeProbe:
     Attributes:
         task: the task's name.
         kind: its kind.
-        counts: (split, way, label, layer, head, count), splits "validation" and "test". A way is "centroid", or "attends" (a word
-            finds its head or predicate by looking at it) and "attended" (by being looked at). Counts: of `gold` things with the label
-            `hit` were found; of `drawn` predictions `right` were right. Heads that do not exist are NaN.
+        counts: (split, way, label, layer, head, count), splits "validation" and "test". A way is "centroid",
+            or "attends" (a word finds its head or predicate by looking at it) and "attended" (by being looked
+            at). Counts: of `gold` spans with the label `hit` were found; of `drawn` predictions `right` were
+            right. Heads that do not exist are NaN.
     """
 
     task: str
@@ -48,8 +52,9 @@ class FreeProbe:
     def precision(self, split: str = "test") -> xr.DataArray:
         """(way, label, layer, head), 0 to 1; 0 where nothing was predicted.
 
-        Attention draws one arc from every word, whatever its label: a label's precision is its part in all arcs drawn (dependencies),
-        or in all arcs that reach a predicate (roles), so it is bounded by how common the label is.
+        Attention draws one arc from every word, whatever its label: a label's precision is its part in all
+        arcs drawn (dependencies), or in all arcs that reach a predicate (roles), so it is bounded by how
+        common the label is.
         """
         return self._ratio("right", "drawn", split).fillna(0)
 
@@ -59,30 +64,37 @@ class FreeProbe:
         return (2 * p * r / (p + r).where(p + r > 0)).fillna(0).where(r.notnull())
 
     def criterion(self, split: str) -> xr.DataArray:
-        """What heads are chosen by: F1 for centroids (recall alone is won by a head that always answers the same), recall for
-        attention (which draws exactly one arc a word)."""
+        """What heads are chosen by: F1 for centroids (recall alone is won by a head that always answers the
+        same), recall for attention (which draws exactly one arc a word)."""
         return self.f1(split) if FORMS[self.kind].shuffle is None else self.recall(split)
 
     def best(self) -> pd.DataFrame:
-        """For every label that occurs in both splits the head (and way) best on validation, with its figures on test.
+        """For every label that occurs in both splits the head (and way) best on validation, with its figures
+        on test.
 
-        Columns: label, way, layer, head, validation (the criterion there), precision, recall, f1, gold (things with the label in test).
+        Columns: label, way, layer, head, validation (the criterion there), precision, recall, f1, gold (spans
+            with the label in test).
         """
-        order = ("label", "way", "layer", "head")
-        chosen = self.criterion("validation").transpose(*order).to_numpy()
-        tables = {"precision": self.precision(), "recall": self.recall(), "f1": self.f1()}
-        values = {name: table.transpose(*order).to_numpy() for name, table in tables.items()}
-        gold = self.counts.sel(split="test", count="gold").transpose(*order).to_numpy()
-        axes = [self.counts[name].values for name in order]
+        criterion = self.criterion("validation")
+        scores = xr.Dataset(
+            {
+                "validation": criterion,
+                "precision": self.precision(),
+                "recall": self.recall(),
+                "f1": self.f1(),
+                "gold": self.counts.sel(split="test", count="gold", drop=True),
+            }
+        )
+        names = ["label", "way", "layer", "head"]
         rows = []
-        for number, here in enumerate(chosen):  # (way, layer, head)
-            if np.isnan(here).all() or np.isnan(values["recall"][number]).all():
+        for label in self.counts["label"].values:
+            of_label = scores.sel(label=label)
+            if of_label["validation"].isnull().all() or of_label["recall"].isnull().all():
                 continue
-            at = (number, *(int(i) for i in np.unravel_index(int(np.nanargmax(here)), here.shape)))
-            place = {name: axis[i].item() for name, axis, i in zip(order, axes, at, strict=True)}
-            figures = {name: float(value[at]) for name, value in values.items()}
-            rows.append({**place, "validation": float(chosen[at]), **figures, "gold": int(gold[at])})
-        return pd.DataFrame(rows, columns=[*order, "validation", "precision", "recall", "f1", "gold"])
+            best = of_label.isel(of_label["validation"].argmax(("way", "layer", "head")))
+            rows.append({name: best[name].item() for name in [*names, *scores]})
+        table = pd.DataFrame(rows, columns=[*names, *scores])
+        return table.astype({"gold": int})
 
     def macro(self) -> dict[str, float]:
         """Means over labels of `best`: precision, recall, f1."""
@@ -90,22 +102,21 @@ class FreeProbe:
         return {name: float(table[name].mean()) for name in ("precision", "recall", "f1")}
 
     def head_scores(self, split: str = "test") -> xr.DataArray:
-        """One number per head, (layer, head): macro F1 over labels for centroids; for attention the share of all arcs found, in the
-        way that finds more on validation."""
+        """One number per head, (layer, head): macro F1 over labels for centroids; for attention the share of
+        all arcs found, in the way that finds more on validation."""
         if FORMS[self.kind].shuffle is None:
             return self.f1(split).sel(way="centroid", drop=True).mean("label")
-        found = self.counts.sum("label", skipna=False)
-        share = found.sel(count="hit") / found.sel(count="gold")  # (split, way, layer, head)
-        ways = share.sel(split="validation").idxmax(
-            "way", skipna=True
-        )  # (layer, head), NaN for heads that do not exist
-        known = ways.where(ways.notnull(), self.counts.way.values[0])
-        return share.sel(split=split).sel(way=known).drop_vars(["way", "split"])
+        counts = self.counts.sum("label", skipna=False)
+        share = counts.sel(count="hit") / counts.sel(count="gold")  # (split, way, layer, head)
+        # (layer, head), NaN for heads that do not exist
+        ways = share.sel(split="validation").idxmax("way", skipna=True)
+        ways = ways.where(ways.notnull(), self.counts.way.values[0])
+        return share.sel(split=split).sel(way=ways).drop_vars(["way", "split"])
 
-    def _ratio(self, part: str, whole: str, split: str) -> xr.DataArray:
-        here = self.counts.sel(split=split, drop=True)
-        below = here.sel(count=whole, drop=True)
-        return here.sel(count=part, drop=True) / below.where(below > 0)
+    def _ratio(self, numerator: str, denominator: str, split: str) -> xr.DataArray:
+        counts = self.counts.sel(split=split, drop=True)
+        total = counts.sel(count=denominator, drop=True)
+        return counts.sel(count=numerator, drop=True) / total.where(total > 0)
 
 
 def free_probe(
@@ -121,7 +132,8 @@ def free_probe(
     heads: Heads | None = None,
     quiet: bool = False,
 ) -> FreeProbe:
-    """Probes every head of a model on one word-level task: centroids from train, counts on validation and on test.
+    """Probes every head of a model on one word-level task: centroids from train, counts on validation and on
+    test.
 
     Args:
         model: an encoder (or decoder) of transformers, tuned or not; it stays as it is.
@@ -129,8 +141,8 @@ def free_probe(
         tokenizer: the model's, a fast one.
         examples: at most this many sentences per split, drawn by seed; None takes all.
         seed: of that sample and of `permuted`.
-        permuted: the control: labels are shuffled among the things of a split (arcs: among the words of a sentence), then everything
-            is done as before, the choice of heads included.
+        permuted: the control: labels are shuffled among the spans of a split (arcs: among the words of a
+            sentence), then everything is done as before, the choice of heads included.
         batch_size: sentences at a time; results do not depend on it.
         max_length: tokens the model reads at once; longer sentences are read in windows.
         heads: the model's `Heads`, if made already.
@@ -144,7 +156,7 @@ def free_probe(
     centroid = FORMS[task.kind].shuffle is None
     reader = _outputs if centroid else _attention
     splits: dict[str, list[Tensor]] = {}
-    found: list[Tensor] | None = None
+    centroids: list[Tensor] = []
     with twinned(model, heads) as (twin, heads):
         for split in ("train", "validation", "test") if centroid else ("validation", "test"):
             sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
@@ -153,23 +165,22 @@ def free_probe(
             shown = track(batches(encoded, batch_size), f"probing {task.name}, {split}", quiet=quiet)
             passes = reader(twin, heads, shown)
             if centroid and split == "train":
-                found = _centroids(passes, items)
-            elif found is not None:
-                splits[split] = _centroid_counts(passes, items, heads, found)
+                centroids = _centroids(passes, items)
+            elif centroid:
+                splits[split] = _centroid_counts(passes, items, heads, centroids)
             else:
                 splits[split] = _arc_counts(passes, items, heads)
-    names = items.labels
     ways = ("centroid",) if centroid else ("attends", "attended")
-    return FreeProbe(
-        task.name, task.kind, _labelled(splits, ways, names, [site.n_heads for site in heads.sites])
-    )
+    n_heads = [site.n_heads for site in heads.sites]
+    return FreeProbe(task.name, task.kind, _labelled(splits, ways, items.labels, n_heads))
 
 
 def fixed_offset(
     task: Task, *, examples: int | None = None, seed: int = 0, offsets: Sequence[int] = OFFSETS
 ) -> FreeProbe:
-    """The baseline of the attention probes: a word's head (or predicate) is always a fixed number of words away, the offset being chosen per
-    label on validation just as heads are. In the result "head" numbers the offsets; there is one layer.
+    """The baseline of the attention probes: a word's head (or predicate) is always a fixed number of words
+    away, the offset being chosen per label on validation just as heads are. In the result "head" numbers the
+    offsets; there is one layer.
 
     Args:
         task: of kind "dependencies" or "roles".
@@ -181,9 +192,9 @@ def fixed_offset(
         sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
         items = find_items(sample, None)
         total = torch.zeros(1, len(items.labels), len(offsets), len(COUNTS), dtype=torch.float64)
-        for i, sentence in enumerate(sample.sentences or ()):
+        for number, sentence in enumerate(sample.sentences or ()):
             partner = torch.arange(len(sentence)) + torch.tensor(offsets)[:, None]  # (offsets, words)
-            total += items.count_arcs(np.array([i]), partner[None, :, None, :])
+            total += items.count_arcs(np.array([number]), partner[None, :, None, :])
         splits[split] = [total]
     return FreeProbe(task.name, task.kind, _labelled(splits, ("offset",), items.labels, [len(offsets)]))
 
@@ -197,10 +208,8 @@ def _outputs(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
         batch = batch.to(next(model.parameters()).device)
         with torch.inference_mode(), heads.recorded(pooling="all") as tape:
             model(**batch.inputs)
-        yield (
-            batch,
-            (_pooled(text_columns(model, tape.layer(site.index)).float(), batch) for site in heads.sites),
-        )
+        tokens = (text_columns(model, tape.layer(site.index)).float() for site in heads.sites)
+        yield batch, map(partial(_pooled, batch=batch), tokens)
 
 
 def _pooled(rows: Tensor, batch: Batch) -> Tensor:
@@ -210,38 +219,41 @@ def _pooled(rows: Tensor, batch: Batch) -> Tensor:
 
 
 def _attention(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
-    """Every batch with, layer by layer, the word each word attends to, and is attended by, most: (n, heads, 2, words)."""
+    """Every batch with, layer by layer, the word each word attends to, and is attended by, most: (n, heads,
+    2, words)."""
     for batch in plan:
         batch = batch.to(next(model.parameters()).device)
         with torch.inference_mode(), heads.recorded(attention=True) as tape:
             model(**batch.inputs)
-        yield (
-            batch,
-            (
-                _partners(merge_attention(text_maps(model, layer).float(), batch), batch)
-                for layer in tape.attention
-            ),
-        )
+        merged = (merge_attention(text_maps(model, maps).float(), batch) for maps in tape.attention)
+        yield batch, map(partial(_partners, batch=batch), merged)
 
 
 def _partners(merged: Tensor, batch: Batch) -> Tensor:
-    """From attention between words (n, heads, words, words) to the most attended and the most attending word of each word."""
+    """From attention between words (n, heads, words, words) to the most attended and the most attending word
+    of each word."""
     assert batch.n_words is not None
     word = torch.arange(merged.shape[-1], device=merged.device)
     beyond = word >= batch.n_words[:, None]  # (n, words)
-    out = beyond[:, None, :] | beyond[:, :, None] | (word[:, None] == word)  # a word never finds itself
-    merged = merged.masked_fill(out[:, None], -1)
+    # a word never finds itself
+    masked = beyond[:, None, :] | beyond[:, :, None] | (word[:, None] == word)
+    merged = merged.masked_fill(masked[:, None], -1)
     return torch.stack([merged.argmax(-1), merged.argmax(-2)], 2)
 
 
 def _centroids(passes: Passes, items: Items) -> list[Tensor]:
-    """Per layer the mean output of every class, scaled to length 1: (classes, heads, head_dim); zeros for classes not seen."""
+    """Per layer the mean output of every class, scaled to length 1: (classes, heads, head_dim); zeros for
+    classes not seen."""
     sums: list[Tensor] = []
     for batch, layers in passes:
-        weights, labels = items.weights(batch)  # (things, n × words), (things,)
-        hot = torch.nn.functional.one_hot(labels, len(items.labels)).to(weights.dtype).T  # (classes, things)
-        parts = [torch.tensordot(hot @ weights, vectors.flatten(0, 1), 1) for vectors in layers]
-        sums = [total + part for total, part in zip(sums, parts, strict=True)] if sums else parts
+        weights, labels = items.weights(batch)  # (spans, n × words), (spans,)
+        hot = torch.nn.functional.one_hot(labels, len(items.labels)).to(weights.dtype).T  # (classes, spans)
+        for layer, vectors in enumerate(layers):
+            of_batch = torch.tensordot(hot @ weights, vectors.flatten(0, 1), 1)
+            if layer == len(sums):
+                sums.append(of_batch)
+            else:
+                sums[layer] = sums[layer] + of_batch
     return [torch.nn.functional.normalize(total, dim=-1) for total in sums]
 
 
@@ -254,8 +266,8 @@ def _centroid_counts(passes: Passes, items: Items, heads: Heads, centroids: list
     for batch, layers in passes:
         weights, labels = items.weights(batch)
         for total, vectors, centre in zip(totals, layers, centroids, strict=True):
-            things = torch.tensordot(weights, vectors.flatten(0, 1), 1)  # (things, heads, head_dim)
-            near = torch.einsum("thd,chd->thc", torch.nn.functional.normalize(things, dim=-1), centre)
+            spans = torch.tensordot(weights, vectors.flatten(0, 1), 1)  # (spans, heads, head_dim)
+            near = torch.einsum("thd,chd->thc", torch.nn.functional.normalize(spans, dim=-1), centre)
             near = near.masked_fill((centre == 0).all(-1).T, -torch.inf)  # classes not seen in training
             total += items.count_classes(near.argmax(-1), labels)
     return totals
@@ -272,11 +284,12 @@ def _arc_counts(passes: Passes, items: Items, heads: Heads) -> list[Tensor]:
 def _labelled(
     splits: dict[str, list[Tensor]], ways: Sequence[str], labels: Sequence[str], n_heads: Sequence[int]
 ) -> xr.DataArray:
-    """Per split and layer (ways, labels, heads, counts) -> one labelled array, NaN for heads that do not exist."""
+    """Per split and layer (ways, labels, heads, counts) -> one labelled array, NaN for heads that do not
+    exist."""
     values = np.full((len(splits), len(ways), len(labels), len(n_heads), max(n_heads), len(COUNTS)), np.nan)
-    for s, layers in enumerate(splits.values()):
-        for place, counts in enumerate(layers):
-            values[s, :, :, place, : n_heads[place]] = counts.numpy()
+    for split, layers in enumerate(splits.values()):
+        for layer, counts in enumerate(layers):
+            values[split, :, :, layer, : n_heads[layer]] = counts.numpy()
     return xr.DataArray(
         values,
         dims=("split", "way", "label", "layer", "head", "count"),

@@ -14,11 +14,13 @@ def check_problem(
     """Refuses what no probe can be fitted to: HeadwiseError says which setting is wrong."""
     if labels.shape != (features.shape[1],):
         raise HeadwiseError(
-            f"features hold {features.shape[1]} examples and labels have shape {tuple(labels.shape)}: expected one per row"
+            f"features hold {features.shape[1]} examples and labels have shape {tuple(labels.shape)}: "
+            "expected one per row"
         )
     if not strengths or min(strengths) <= 0:
         raise HeadwiseError(
-            f"L2 strengths must be positive, got {list(strengths)}: without a penalty separable data has no optimum"
+            f"L2 strengths must be positive, got {list(strengths)}: without a penalty separable data has no "
+            "optimum"
         )
     if folds is not None and (len(folds) < 2 or sum(folds) != features.shape[1]):
         raise HeadwiseError(
@@ -47,13 +49,15 @@ def check_squares(sums: Tensor, features: Tensor) -> Tensor:
     """
     if not torch.isfinite(sums).all():
         raise HeadwiseError(
-            f"features are as large as {float(features.abs().max()):.3g}, too large to be squared in single precision: scale them"
+            f"features are as large as {float(features.abs().max()):.3g}, too large to be squared in single "
+            "precision: scale them"
         )
     return sums
 
 
 def check_features(features: Tensor) -> Tensor:
-    """Features (sets, examples, dim), if all of them are finite: a probe would give the first class to an example that is not.
+    """Features (sets, examples, dim), if all of them are finite: a probe would give the first class to an
+    example that is not.
 
     Raises:
         HeadwiseError: one is not.

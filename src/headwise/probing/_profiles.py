@@ -1,4 +1,5 @@
-"""Parameter-free probes of one model on several word-level tasks, beside baselines that choose their best heads in the same way."""
+"""Parameter-free probes of one model on several word-level tasks, beside baselines that choose their best
+heads in the same way."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ class Profile(Described):
 
     Attributes:
         heads: (task, layer, head) score of every head on test, 0–1 (`FreeProbe.head_scores`).
-        labels: subject, task, label, way, layer, head (chosen on validation), validation, precision, recall, f1, gold.
-        summary: subject ("model" or a baseline), task, precision, recall, f1 (means over labels), labels (how many).
+        labels: subject, task, label, way, layer, head (chosen on validation), validation, precision, recall,
+            f1, gold.
+        summary: subject ("model" or a baseline), task, precision, recall, f1 (means over labels), labels (how
+            many).
     """
 
     heads: xr.DataArray
@@ -56,7 +59,8 @@ class Profile(Described):
                     "every-label", "Best head of every label, baselines too, shares", self.labels, detail=True
                 ),
             ],
-            methods="Nothing is trained: centroids from train, heads chosen on validation; baselines choose theirs in the same way.",
+            methods="Nothing is trained: centroids from train, heads chosen on validation; "
+            "baselines choose theirs in the same way.",
         )
 
 
@@ -69,45 +73,37 @@ def profile(model: Any, tasks: Task | Iterable[Task], settings: Profiling) -> Pr
         tasks: word-level tasks with splits train, validation and test.
     """
     tasks, baselines = as_tasks(tasks), settings.baselines
-    options: dict[str, Any] = {
-        "trust_remote_code": settings.trust_remote_code,
-        "tokenizer": settings.tokenizer,
-    }
-    opened = open_model(model, need="encoder", device="auto", dtype="float32", **options)
+    opened = open_model(
+        model,
+        need="encoder",
+        device="auto",
+        dtype="float32",
+        trust_remote_code=settings.trust_remote_code,
+        tokenizer=settings.tokenizer,
+    )
     encoder, tokenizer = opened.encoder, settings.tokenizer or opened.tokenizer
     heads = Heads(encoder)
     shared: dict[str, Any] = {
         name: getattr(settings, name) for name in ("examples", "seed", "batch_size", "max_length", "quiet")
     }
     random = Heads(fresh(encoder, settings.seed)) if "random weights" in baselines else None
-    found: dict[tuple[str, str], FreeProbe] = {}
+    scores, labels, rows = [], [], []
     for task in tasks:
-        found["model", task.name] = free_probe(encoder, task, tokenizer, heads=heads, **shared)
+        probes: dict[str, FreeProbe] = {"model": free_probe(encoder, task, tokenizer, heads=heads, **shared)}
         if random is not None:
-            found["random weights", task.name] = free_probe(
-                random.model, task, tokenizer, heads=random, **shared
-            )
+            probes["random weights"] = free_probe(random.model, task, tokenizer, heads=random, **shared)
         if "permuted labels" in baselines:
-            found["permuted labels", task.name] = free_probe(
+            probes["permuted labels"] = free_probe(
                 encoder, task, tokenizer, heads=heads, permuted=True, **shared
             )
         if "fixed offset" in baselines and FORMS[task.kind].shuffle is not None:
-            found["fixed offset", task.name] = fixed_offset(
-                task, examples=settings.examples, seed=settings.seed
-            )
-    labels, rows = [], []
-    for (subject, name), probe in found.items():
-        best = probe.best()
-        labels.append(best.assign(subject=subject, task=name))
-        rows.append(
-            {
-                "subject": subject,
-                "task": name,
-                **best[["precision", "recall", "f1"]].mean().to_dict(),
-                "labels": len(best),
-            }
-        )
+            probes["fixed offset"] = fixed_offset(task, examples=settings.examples, seed=settings.seed)
+        scores.append(probes["model"].head_scores())
+        for subject, probe in probes.items():
+            best = probe.best()
+            means = best[["precision", "recall", "f1"]].mean().to_dict()
+            labels.append(best.assign(subject=subject, task=task.name))
+            rows.append({"subject": subject, "task": task.name, **means, "labels": len(best)})
     table = pd.concat(labels, ignore_index=True)
-    scores = [found["model", task.name].head_scores() for task in tasks]
     stacked = xr.concat(scores, pd.Index([task.name for task in tasks], name="task")).rename("score")
     return Profile(stacked, table[["subject", "task", *labels[0].columns[:-2]]], pd.DataFrame(rows))

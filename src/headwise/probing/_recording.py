@@ -1,9 +1,11 @@
-"""One pass over the texts: every head's output, and every layer's hidden state, at the chosen token, on disk in half precision.
+"""One pass over the texts: every head's output, and every layer's hidden state, at the chosen token, on disk
+in half precision.
 
-A recording is a folder of shards; a shard holds the arrays heads.npy (sides, layers, heads, examples, dim) and, if asked for,
-hidden.npy (sides, layers + 1, examples, width; the last is the model's output, after its final norm) of some consecutive examples, and
-appears whole or not at all. All of one head's values lie together, so that a head is read without reading the others, and nothing is
-ever held in memory but a few batches.
+A recording is a folder of shards; a shard holds the arrays heads.npy (sides, layers, heads, examples, dim)
+and, if asked for, hidden.npy (sides, layers + 1, examples, width; the last is the model's output, after its
+final norm) of some consecutive examples, and appears whole or not at all. All of one head's values lie
+together, so that a head is read without reading the others, and nothing is ever held in memory but a few
+batches.
 """
 
 import json
@@ -59,9 +61,12 @@ def record(
         encoder: from `Encoder.of`.
         examples: texts, or pairs of texts; labels are not used.
         folder: where shards go.
-        hidden: also record each layer's output, and the model's own, which is the last layer's after the final norm.
-        pairs: "compare" records both texts of a pair by themselves (two sides); "together" gives the model both at once.
-        batch_size: texts at a time, of similar length; results do not depend on it. Default: 64, on an accelerator 256.
+        hidden: also record each layer's output, and the model's own, which is the last layer's after the
+            final norm.
+        pairs: "compare" records both texts of a pair by themselves (two sides); "together" gives the model
+            both at once.
+        batch_size: texts at a time, of similar length; results do not depend on it. Default: 64, on an
+            accelerator 256.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
         dtype: "float16", or "float32" for models whose states overflow half precision.
         shard: examples per shard.
@@ -69,7 +74,8 @@ def record(
         quiet: show no progress.
 
     Raises:
-        HeadwiseError: the folder holds another recording, or a value is NaN, infinite, or does not fit half precision.
+        HeadwiseError: the folder holds another recording, or a value is NaN, infinite, or does not fit half
+            precision.
     """
     if pairs not in PAIRS:
         raise HeadwiseError(f"pairs={pairs!r}: expected one of {', '.join(PAIRS)}")
@@ -102,27 +108,23 @@ def record(
         _same(folder, record)
     else:
         write_text(folder / MANIFEST, json.dumps(record, indent=1, sort_keys=True) + "\n")
-    done = Recording(folder)
-    missing = [number for number in range(done.n_shards) if not done.shard_folder(number).is_dir()]
+    recording = Recording(folder)
+    missing = [number for number in range(recording.n_shards) if not recording.shard_folder(number).is_dir()]
     size = batch_size or (256 if encoder.device.type != "cpu" else 64)
-    plans = [(n, side, *done.bounds(n)) for n in missing for side in range(len(sides))]
-    total = sum(-(-(high - low) // size) for _, _, low, high in plans)
+    total = 0
+    for number in missing:
+        low, high = recording.bounds(number)
+        total += len(sides) * -(-(high - low) // size)
     steps = iter(track(range(total), "recording", quiet=quiet))
     for number in missing:
+        rows = np.arange(*recording.bounds(number))
         with (
             twinned(encoder.model, encoder.heads) as (model, heads),
-            atomic_folder(done.shard_folder(number)) as aside,
+            atomic_folder(recording.shard_folder(number)) as aside,
         ):
-            read = replace(encoder, model=model, heads=heads)
-            _shard(
-                read,
-                [side.subset(np.arange(*done.bounds(number))) for side in sides],
-                aside,
-                record,
-                size,
-                steps,
-            )
-    return done
+            twin = replace(encoder, model=model, heads=heads)
+            _shard(twin, [side.subset(rows) for side in sides], aside, record, size, steps)
+    return recording
 
 
 def _shard(
@@ -137,21 +139,19 @@ def _shard(
     n, layers = len(sides[0]), len(record["heads"])
     shape = (len(sides), layers, max(record["heads"]), n, max(record["dims"]))
     files = [_OnDisk(folder / "heads.npy", record["dtype"], shape)]
+    heads, states = files[0].values, None
     if record["width"]:
-        files.append(
-            _OnDisk(
-                folder / "hidden.npy", record["dtype"], (len(sides), record["states"], n, record["width"])
-            )
-        )
-    heads, states = files[0].values, files[1].values if record["width"] else None
+        hidden_shape = (len(sides), record["states"], n, record["width"])
+        files.append(_OnDisk(folder / "hidden.npy", record["dtype"], hidden_shape))
+        states = files[1].values
     touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.pooling, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
-            for batch in batches(
-                read_examples(encoder.model, encoder.tokenizer, side, record["max_length"], remember=False),
-                batch_size,
-            ):
-                result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
+            encoded = read_examples(
+                encoder.model, encoder.tokenizer, side, record["max_length"], remember=False
+            )
+            for batch in batches(encoded, batch_size):
+                result = encoder.model(**batch.to(encoder.device).inputs, **encoder.no_cache)
                 rows = batch.index.numpy()
                 for layer in range(layers):
                     values = _plain(tape.layer(layer), heads.dtype)  # (batch, heads, dim)
@@ -164,9 +164,8 @@ def _shard(
                     top = tape.hidden[:, -1] if final is None else tape.pooled(final)
                     states[number, layers, rows] = _plain(top, states.dtype)
                 tape.clear()
-                touched += (
-                    len(rows) * layers * (max(record["heads"]) + 1) * mmap.PAGESIZE
-                )  # a row of each head lies on its own page
+                # a row of each head lies on its own page
+                touched += len(rows) * layers * (max(record["heads"]) + 1) * mmap.PAGESIZE
                 if touched > RESIDENT:
                     for file in files:
                         file.let_go()
@@ -177,7 +176,8 @@ def _shard(
 
 
 class _OnDisk:
-    """A memory-mapped array in a file whose place on the disk is taken at once: a disk that fills up under a map ends the process.
+    """A memory-mapped array in a file whose place on the disk is taken at once: a disk that fills up under a
+    map ends the process.
 
     Raises:
         NoSpace: it does not fit.
@@ -193,7 +193,8 @@ class _OnDisk:
         self.values: NDArray[Any] = np.frombuffer(self._map, dtype, offset=empty.offset).reshape(shape)
 
     def let_go(self) -> None:
-        """Takes the pages out of this process's memory; what was written stays, and goes to the disk when the system likes."""
+        """Takes the pages out of this process's memory; what was written stays, and goes to the disk when the
+        system likes."""
         if sys.platform == "linux":
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -206,12 +207,13 @@ def _plain(values: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     array = values.float().cpu().numpy()
     if not np.isfinite(array).all():
         raise HeadwiseError(
-            "the model's states are NaN or infinite, so there is nothing to record: open it with dtype='float32' if half precision "
-            "overflows; otherwise its training has diverged"
+            "the model's states are NaN or infinite, so there is nothing to record: open it with "
+            "dtype='float32' if half precision overflows; otherwise its training has diverged"
         )
     if dtype == np.float16 and np.abs(array).max() > np.finfo(np.float16).max:
         raise HeadwiseError(
-            f"a recorded value of {np.abs(array).max():.3g} does not fit half precision: record with dtype='float32'"
+            f"a recorded value of {np.abs(array).max():.3g} does not fit half precision: record with "
+            "dtype='float32'"
         )
     return array.astype(dtype)
 
@@ -221,19 +223,20 @@ def _sides(examples: Examples, pairs: str) -> list[Examples]:
     bare = Examples(examples.texts, np.zeros(len(examples), np.int64), "classes")
     if not examples.pairs or pairs == "together":
         return [bare]
-    return [
-        replace(bare, texts=keep_texts(((text[side],) for text in examples.texts), len(examples)))
-        for side in (0, 1)
-    ]
+    sides = []
+    for side in (0, 1):
+        texts = ((text[side],) for text in examples.texts)
+        sides.append(replace(bare, texts=keep_texts(texts, len(examples))))
+    return sides
 
 
 def _same(folder: Path, record: dict[str, Any]) -> None:
-    found = read_json(folder / MANIFEST)
-    different = [name for name in record if found.get(name) != record[name]]
+    existing = read_json(folder / MANIFEST)
+    different = [name for name in record if existing.get(name) != record[name]]
     if different:
-        what = (
-            "another model or other texts"
-            if different == ["of"]
-            else f"other settings ({', '.join(different)})"
+        difference = f"other settings ({', '.join(different)})"
+        if different == ["of"]:
+            difference = "another model or other texts"
+        raise HeadwiseError(
+            f"{folder} holds a recording of {difference}: give another folder, or remove that one"
         )
-        raise HeadwiseError(f"{folder} holds a recording of {what}: give another folder, or remove that one")

@@ -1,6 +1,7 @@
 """Ridge regression on many feature sets at once, in closed form for all L2 strengths and folds.
 
-Every problem minimises ½·mean squared error + λ/2·‖w‖², bias free of penalty: scikit-learn's `Ridge(alpha=n·λ)`.
+Every problem minimises ½·mean squared error + λ/2·‖w‖², bias free of penalty: scikit-learn's
+`Ridge(alpha=n·λ)`.
 """
 
 from collections.abc import Sequence
@@ -28,10 +29,8 @@ class RidgeFit:
 
     def predictions(self, features: Tensor, fold: int = 0) -> Tensor:
         """Predicted numbers of examples (sets, examples, dim): (sets, strengths, examples)."""
-        weights, bias = (
-            self.weights[:, fold].to(features.dtype),
-            self.bias[:, fold, :, None].to(features.dtype),
-        )
+        weights = self.weights[:, fold].to(features.dtype)
+        bias = self.bias[:, fold, :, None].to(features.dtype)
         return torch.baddbmm(bias, weights, features.transpose(1, 2))
 
 
@@ -44,7 +43,8 @@ def fit_ridge(
         features: (sets, examples, dim), any floating type.
         targets: (examples,) numbers.
         strengths: the λ; all positive.
-        folds: sizes of consecutive blocks; fold f is fitted on all blocks but the f-th. None: one fit on all examples.
+        folds: sizes of consecutive blocks; fold f is fitted on all blocks but the f-th. None: one fit on all
+            examples.
     """
     check_problem(features, targets, strengths, folds)
     sets, examples, dim = features.shape
@@ -59,10 +59,13 @@ def fit_ridge(
         centre = check_finite(x.mean(0))  # sums of products are taken around the mean: they keep their digits
         x = x - centre
         y = targets.double() - shift
-        parts = [_sums(x[low:high], y[low:high]) for low, high in pairwise(edges)]
-        whole = [torch.stack([part[i] for part in parts]).sum(0) for i in range(5)]
-        for fold, part in enumerate(parts):
-            n, sx, sy, sxx, sxy = [w - p for w, p in zip(whole, part, strict=True)] if folds else whole
+        by_block = [_sums(x[low:high], y[low:high]) for low, high in pairwise(edges)]
+        totals = [torch.stack(sums).sum(0) for sums in zip(*by_block, strict=True)]
+        for fold, of_block in enumerate(by_block):
+            sums = totals
+            if folds:
+                sums = [total - in_block for total, in_block in zip(totals, of_block, strict=True)]
+            n, sx, sy, sxx, sxy = sums
             mx, my = sx / n, sy / n
             variances, axes = torch.linalg.eigh(sxx / n - torch.outer(mx, mx))
             along = axes.T @ (sxy / n - mx * my)  # (dim,)

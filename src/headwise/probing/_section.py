@@ -43,7 +43,8 @@ def section(probes: "Probes") -> Section:
             "What every head knows",
             "probe score",
             probes.scores,
-            caption="Test score of a probe on each head alone (1 is perfect). Choose a head to see its profile.",
+            caption="Test score of a probe on each head alone (1 is perfect). "
+            "Choose a head to see its profile.",
         ),
         Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
     ]
@@ -75,8 +76,8 @@ def section(probes: "Probes") -> Section:
         title="What each head knows",
         findings=findings(embeddings, data),
         blocks=blocks,
-        methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and "
-        "on each layer's hidden state, at one token; L2 chosen on validation."
+        methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output "
+        "projection, and on each layer's hidden state, at one token; L2 chosen on validation."
         f"{synthetic_text(probes.synthetic)}",
         settings={name: value for name, value in data.attrs.items() if name != "notes"},
         notes=data.attrs.get("notes", []),

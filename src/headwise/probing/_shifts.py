@@ -1,4 +1,5 @@
-"""What fine-tuning does to what heads know: heat maps before and after, their difference, and whether the pattern stays (§6.1)."""
+"""What fine-tuning does to what heads know: heat maps before and after, their difference, and whether the
+pattern stays (§6.1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
+from headwise import figures
 from headwise.errors import HeadwiseError
 from headwise.probing._results import Probes
 
@@ -21,7 +23,8 @@ class Shift:
 
     Attributes:
         before, after: test scores (task, layer, head) of the tasks in both.
-        table: one row per task: mean change over heads, share of heads that rose, Pearson and Spearman correlation of the two maps.
+        table: one row per task: mean change over heads, share of heads that rose, Pearson and Spearman
+            correlation of the two maps.
     """
 
     before: xr.DataArray
@@ -35,9 +38,7 @@ class Shift:
 
     def plot(self, sort: bool = False) -> "Figure":
         """Heat maps before and after, side by side in one colour range per task (Fig. 4)."""
-        from headwise.figures import before_and_after
-
-        return before_and_after(self.before, {"after": self.after}, sort=sort)
+        return figures.before_and_after(self.before, {"after": self.after}, sort=sort)
 
 
 def shift(before: Probes, after: Probes) -> Shift:
@@ -51,16 +52,17 @@ def shift(before: Probes, after: Probes) -> Shift:
         raise HeadwiseError(
             f"no task was probed in both: {', '.join(before.tasks)} and {', '.join(after.tasks)}"
         )
-    one, two = (part.scores.sel(task=common) for part in (before, after))
-    if one.shape != two.shape:
+    first, second = before.scores.sel(task=common), after.scores.sel(task=common)
+    if first.shape != second.shape:
         raise HeadwiseError(
-            f"the models have {one.shape[1:]} and {two.shape[1:]} layers and heads: compare one model with itself"
+            f"the models have {first.shape[1:]} and {second.shape[1:]} layers and heads: compare one model "
+            "with itself"
         )
     rows = []
     for task in common:
-        x, y = (part.sel(task=task).values.ravel() for part in (one, two))
-        keep = ~(pd.isna(x) | pd.isna(y))
-        x, y = x[keep], y[keep]
+        x, y = first.sel(task=task).values.ravel(), second.sel(task=task).values.ravel()
+        present = ~(pd.isna(x) | pd.isna(y))
+        x, y = x[present], y[present]
         row: Mapping[str, object] = {
             "task": task,
             "before": float(x.mean()),
@@ -71,4 +73,4 @@ def shift(before: Probes, after: Probes) -> Shift:
             "spearman": float(stats.spearmanr(x, y).statistic),
         }
         rows.append(row)
-    return Shift(one, two, pd.DataFrame(rows))
+    return Shift(first, second, pd.DataFrame(rows))

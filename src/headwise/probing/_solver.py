@@ -10,7 +10,9 @@ Gradient = Callable[[Tensor, Tensor], Tensor]
 """(points (active, ...), numbers of the active problems (active,)) -> gradients (active, ...)"""
 
 STALLED = 40  # rounds without halving the gradient after which a problem is given up at this precision
-SLOPE = 0.5  # a step is taken if the slope at its end has not turned upwards by more than this share of the slope at its start
+# a step is accepted if the slope at its end has not turned upwards by more than this share of the slope at
+# its start
+SLOPE = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,16 @@ def minimise(
     history: int = 8,
     max_rounds: int = 1000,
 ) -> Solution:
-    """Minimises many independent smooth convex functions by L-BFGS, one gradient of every active problem a round.
+    """Minimises many independent smooth convex functions by L-BFGS, one gradient of every active problem a
+    round.
 
-    A problem leaves the batch when √(gᵀP⁻¹g) ≤ tolerance, where P is the preconditioner (the first inverse Hessian is P⁻¹). Half the
-    square of that length is the excess of its value over the minimum, as far as P is its Hessian, so the tolerance means the
-    same whatever the units of the features.
+    A problem leaves the batch when √(gᵀP⁻¹g) ≤ tolerance, where P is the preconditioner (the first inverse
+    Hessian is P⁻¹). Half the square of that length is the excess of its value over the minimum, as far as P
+    is its Hessian, so the tolerance means the same whatever the units of the features.
 
-    Only gradients are used. A step is accepted if the slope at its end is not steeply upward, else it is shortened by the secant rule:
-    on a convex function the zero of the slope is the minimum along the line, and slopes keep their digits where differences of
-    nearly equal values lose them.
+    Only gradients are used. A step is accepted if the slope at its end is not steeply upward, else it is
+    shortened by the secant rule: on a convex function the zero of the slope is the minimum along the line,
+    and slopes keep their digits where differences of nearly equal values lose them.
 
     Args:
         start: (problems, ...) first points; its dtype and device are used throughout.
@@ -61,16 +64,13 @@ def minimise(
     lengths = start.new_full((len(start),), float("nan"))
     active = torch.arange(len(start), device=start.device)
     x, g = start.clone(), gradient(start, active)
-    pairs: list[
-        tuple[Tensor, Tensor, Tensor]
-    ] = []  # steps, changes of gradient, 1/(s·y) or 0 where the step was refused
+    # steps, changes of gradient, 1/(s·y) or 0 where the step was refused
+    pairs: list[tuple[Tensor, Tensor, Tensor]] = []
     scale, step = g.new_ones(len(x)), g.new_ones(len(x))
     direction = torch.zeros_like(x)
     fresh = torch.ones(len(x), dtype=torch.bool, device=x.device)  # which problems want a new direction
-    best, patience = (
-        g.new_full((len(x),), float("inf")),
-        torch.zeros(len(x), dtype=torch.int32, device=x.device),
-    )
+    best = g.new_full((len(x),), float("inf"))
+    patience = torch.zeros(len(x), dtype=torch.int32, device=x.device)
     rounds = evaluations = 0
     while True:
         length = _dot(g, precondition(g, active)).clamp_min(0).sqrt()
@@ -91,17 +91,17 @@ def minimise(
         ahead = gradient(x + s, active)
         rounds, evaluations = rounds + 1, evaluations + len(active)
         end_slope = _dot(direction, ahead)
-        taken = end_slope <= SLOPE * slope.abs()
+        accepted = end_slope <= SLOPE * slope.abs()
         y = ahead - g
         curvature = _dot(s, y)
-        usable = taken & (curvature > 0)
+        usable = accepted & (curvature > 0)
         pairs = [*pairs[-history + 1 :], (s, y, torch.where(usable, 1 / curvature, 0.0))]
         scale = torch.where(
             usable, curvature / _dot(y, precondition(y, active)).clamp_min(torch.finfo(g.dtype).tiny), scale
         )
-        x, g = torch.where(_wide(taken, x), x + s, x), torch.where(_wide(taken, x), ahead, g)
-        step = torch.where(taken, 1.0, step * slope / (slope - end_slope))
-        fresh = taken
+        x, g = torch.where(_wide(accepted, x), x + s, x), torch.where(_wide(accepted, x), ahead, g)
+        step = torch.where(accepted, 1.0, step * slope / (slope - end_slope))
+        fresh = accepted
 
 
 def _two_loops(
