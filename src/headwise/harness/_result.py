@@ -66,8 +66,9 @@ class HarnessResult(Described):
         filters = self.table.groupby("task")["filter"].transform("nunique")
         names = []
         for count, row in zip(filters, self.table.to_dict("records"), strict=True):
-            name = f"{row['task']}, {row['metric']}"
-            names.append(f"{name} ({row['filter']})" if count > 1 else name)
+            names.append(f"{row['task']}, {row['metric']}")
+            if count > 1:
+                names[-1] += f" ({row['filter']})"
         return names
 
     def _findings(self, names: list[str]) -> list[str]:

@@ -91,7 +91,9 @@ def described_change(settings: Evaluate) -> tuple[str, Change]:
         gates = _gates(settings.gates)
         description = f"gates on {tuple(gates.shape)} heads, mean {float(gates.mean()):.3g}"
         return description, lambda heads: heads.gated(gates)
-    steering = settings.steer if isinstance(settings.steer, Steering) else load(settings.steer)
+    steering = settings.steer
+    if not isinstance(steering, Steering):
+        steering = load(steering)
     if not isinstance(steering, Steering):
         raise HeadwiseError(
             f"{settings.steer} holds a {type(steering).__name__}, not a result of `headwise steer`"

@@ -6,9 +6,11 @@ annotation does not tell.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headwise.tasks import Sentence, Tree, bare_label
 
+T = TypeVar("T")
 WRAPPERS = {"ROOT", "TOP", "VROOT", ""}
 CLAUSES = {"S", "SINV", "SQ", "SBARQ"}
 PAST, PRESENT = "Past", "Pres"
@@ -95,11 +97,11 @@ def subject_number(sentence: Sentence) -> Reading | None:
     if sentence.heads is not None and sentence.feats is not None:
         return _noun(sentence, ("nsubj",))
     clause = _main_clause(sentence)
-    labels = [bare_label(child.label) for child in clause.children] if clause is not None else []
-    if clause is None or "VP" not in labels:
+    if clause is None or not _labelled(clause, "VP"):
         return None
+    labels = [bare_label(child.label) for child in clause.children]
     subjects = [child for child in clause.children[: labels.index("VP")] if bare_label(child.label) == "NP"]
-    return _head_noun(subjects[0]) if len(subjects) == 1 else None
+    return _head_noun(_single(subjects))
 
 
 def object_number(sentence: Sentence) -> Reading | None:
@@ -110,7 +112,7 @@ def object_number(sentence: Sentence) -> Reading | None:
     if phrase is None:
         return None
     objects = [child for child in _labelled(phrase, "NP") if "-TMP" not in child.label]
-    return _head_noun(objects[0]) if len(objects) == 1 else None
+    return _head_noun(_single(objects))
 
 
 def coordinated(sentence: Sentence) -> tuple[int, int] | None:
@@ -170,7 +172,7 @@ def root_of(sentence: Sentence) -> int | None:
     if sentence.heads is None:
         return None
     roots = [word for word, head in enumerate(sentence.heads) if head == 0]
-    return roots[0] if len(roots) == 1 else None
+    return _single(roots)
 
 
 def children(sentence: Sentence, word: int) -> list[int]:
@@ -208,6 +210,11 @@ def _phrases(tree: Tree) -> int:
     return 1 + max(map(_phrases, tree.children))
 
 
+def _single(members: list[T]) -> T | None:
+    """The member of a list that has one."""
+    return members[0] if len(members) == 1 else None
+
+
 def _labelled(phrase: Tree, label: str) -> list[Tree]:
     return [child for child in phrase.children if bare_label(child.label) == label]
 
@@ -226,7 +233,9 @@ def _noun(sentence: Sentence, relations: tuple[str, ...]) -> Reading | None:
     if any(relation(sentence, child) == "conj" for child in children(sentence, nouns[0])):
         return None  # "the dog and the cat": plural without a plural form
     label = sentence.feature(nouns[0], "Number")
-    return Reading(label, sentence.words[nouns[0]].lower()) if label in ("Sing", "Plur") else None
+    if label not in ("Sing", "Plur"):
+        return None
+    return Reading(label, sentence.words[nouns[0]].lower())
 
 
 def _main_clause(sentence: Sentence) -> Tree | None:
@@ -239,8 +248,9 @@ def _main_clause(sentence: Sentence) -> Tree | None:
 def _verb_phrase(sentence: Sentence) -> Tree | None:
     """The main clause's verb phrase; auxiliaries are stepped over."""
     clause = _main_clause(sentence)
-    phrases = _labelled(clause, "VP") if clause is not None else []
-    phrase = None
+    if clause is None:
+        return None
+    phrase, phrases = None, _labelled(clause, "VP")
     while len(phrases) == 1:
         phrase = phrases[0]
         phrases = _labelled(phrase, "VP")
@@ -249,25 +259,23 @@ def _verb_phrase(sentence: Sentence) -> Tree | None:
 
 def _main_verb(sentence: Sentence) -> Tree | None:
     clause = _main_clause(sentence)
-    phrases = _labelled(clause, "VP") if clause is not None else []
-    if len(phrases) != 1 or _labelled(phrases[0], "VP"):
+    phrase = _single(_labelled(clause, "VP")) if clause is not None else None
+    if phrase is None or _labelled(phrase, "VP"):
         return None
-    verbs = [
-        child for child in phrases[0].children if child.word is not None and child.label.startswith("VB")
-    ]
-    return verbs[0] if len(verbs) == 1 else None
+    verbs = [child for child in phrase.children if child.word is not None and child.label.startswith("VB")]
+    return _single(verbs)
 
 
-def _head_noun(phrase: Tree) -> Reading | None:
+def _head_noun(phrase: Tree | None) -> Reading | None:
     """The last noun among a noun phrase's own words; of a phrase made of phrases, that of the first."""
-    if _labelled(phrase, "CC"):
+    if phrase is None or _labelled(phrase, "CC"):
         return None
     nouns = [child for child in phrase.children if child.word is not None and child.label.startswith("NN")]
     if nouns:
         label = NUMBERS.get(nouns[-1].label)
         return Reading(label, str(nouns[-1].word).lower()) if label else None
     phrases = _labelled(phrase, "NP")
-    return _head_noun(phrases[0]) if phrases else None
+    return _head_noun(phrases[0] if phrases else None)
 
 
 def _subject_and_verb(clause: Tree) -> bool:

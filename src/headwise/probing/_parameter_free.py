@@ -154,13 +154,18 @@ def free_probe(
         )
     heads = heads or Heads(model)
     centroid = FORMS[task.kind].shuffle is None
-    reader = _outputs if centroid else _attention
+    reader, names, ways = _attention, ["validation", "test"], ["attends", "attended"]
+    if centroid:
+        reader, names, ways = _outputs, ["train", "validation", "test"], ["centroid"]
     splits: dict[str, list[Tensor]] = {}
     centroids: list[Tensor] = []
     with twinned(model, heads) as (twin, heads):
-        for split in ("train", "validation", "test") if centroid else ("validation", "test"):
-            sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
-            items = find_items(sample, np.random.default_rng([seed, len(splits)]) if permuted else None)
+        for split in names:
+            sample = task.split(split)
+            if examples is not None:
+                sample = sample.sample(examples, seed)
+            rng = np.random.default_rng([seed, len(splits)])
+            items = find_items(sample, rng if permuted else None)
             encoded = read_examples(model, tokenizer, sample, max_length)
             shown = track(batches(encoded, batch_size), f"probing {task.name}, {split}", quiet=quiet)
             passes = reader(twin, heads, shown)
@@ -170,7 +175,6 @@ def free_probe(
                 splits[split] = _centroid_counts(passes, items, heads, centroids)
             else:
                 splits[split] = _arc_counts(passes, items, heads)
-    ways = ("centroid",) if centroid else ("attends", "attended")
     n_heads = [site.n_heads for site in heads.sites]
     return FreeProbe(task.name, task.kind, _labelled(splits, ways, items.labels, n_heads))
 
@@ -189,7 +193,9 @@ def fixed_offset(
     """
     splits = {}
     for split in ("validation", "test"):
-        sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
+        sample = task.split(split)
+        if examples is not None:
+            sample = sample.sample(examples, seed)
         items = find_items(sample, None)
         total = torch.zeros(1, len(items.labels), len(offsets), len(COUNTS), dtype=torch.float64)
         for number, sentence in enumerate(sample.sentences or ()):

@@ -94,11 +94,13 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
         raise HeadwiseError(
             f"{type(model).__name__} has heads outside its text model: steering reads left-to-right models"
         )
-    target = statements.classes.index(settings.target) if settings.target else len(statements.classes) - 1
+    target = statements.classes.index(settings.target or statements.classes[-1])
     splits = three_splits(statements, settings.examples, settings.seed)
+    of_target = {}
     if pairs is None:
         judged = SavedTask(statements.name, "next-token", (), "token-accuracy")
         judging = {name: _as_text(splits[name]) for name in (CHOOSE, REPORT)}
+        of_target = {name: np.asarray(splits[name].labels) == target for name in judging}
     else:
         judged = SavedTask(pairs.name, "minimal-pairs", (), "accuracy")
         judging = _judging_pairs(pairs, settings)
@@ -106,8 +108,9 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
     tables = []
     with twinned(as_task_model(model, tokenizer, judged), heads) as (twin, twin_heads):
         for name, examples in judging.items():
-            of_target = np.asarray(splits[name].labels) == target if pairs is None else None
-            effects = judge(twin, twin_heads, judged.name, examples, directions.vectors, settings, of_target)
+            effects = judge(
+                twin, twin_heads, judged.name, examples, directions.vectors, settings, of_target.get(name)
+            )
             table = effects.table((0.0, *settings.strengths), settings)
             table.insert(0, "split", name)
             tables.append(table)

@@ -61,7 +61,7 @@ class Steering(Described):
             heads: of the model, or of another of the same shape.
             strength: default: the chosen one.
         """
-        scale = self.strength if strength is None else strength
+        scale = self._strength(strength)
         return heads.steered(self.vectors, scale) if scale else nullcontext()
 
     def bake(self, heads: Heads, strength: float | None = None) -> nn.Module:
@@ -71,12 +71,15 @@ class Steering(Described):
             HeadwiseError: the chosen strength is 0.
             UnsupportedModel: plain transformers could not load the result.
         """
-        scale = self.strength if strength is None else strength
+        scale = self._strength(strength)
         if not scale:
             raise HeadwiseError(
                 "the chosen strength is 0: no strength raised the effect, so there is nothing to write"
             )
         return heads.bake(self.vectors, scale)
+
+    def _strength(self, strength: float | None) -> float:
+        return self.strength if strength is None else strength
 
     def section(self) -> Section:
         """What is said of this steering: what the chosen strength does, every strength, the steered heads."""
