@@ -103,16 +103,19 @@ def balanced(name: str, items: Items, options: Generate) -> Items:
 
 def label_counts(items: Items) -> dict[str, Counter[str]]:
     """How often each label occurs in each split."""
-    return {split: Counter(item.label for item in members) for split, members in items.items()}
+    counts = {}
+    for split, members in items.items():
+        counts[split] = Counter(item.label for item in members)
+    return counts
 
 
 def frequent_enough(counts: Mapping[str, Counter[str]], options: Generate) -> list[str]:
     """The names that occur often enough in train, and in every other split."""
-    return [
-        name
-        for name, count in counts["train"].items()
-        if count >= options.least and all(of_split[name] for of_split in counts.values())
-    ]
+    names = []
+    for name, count in counts["train"].items():
+        if count >= options.least and all(of_split[name] for of_split in counts.values()):
+            names.append(name)
+    return names
 
 
 def _drawn(items: list[Item], size: int, rng: np.random.Generator) -> list[Item]:
