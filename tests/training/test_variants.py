@@ -114,17 +114,10 @@ def test_a_variant_has_the_options_that_the_recipe_gives_its_method(place: Path)
         "other": {"method": "iat", "options": {"variant": "eq4"}},
     }
     asked = recipe(place, variants, method_options={"iat": {"variant": "iap"}})
-    told = [cell.config.variants for cell in study.cells(asked) if getattr(cell.config, "variants", None)]
+    told = [cell.settings["variants"] for cell in study.cells(asked) if cell.settings.get("variants")]
     assert [{name: one.options for name, one in each.items()} for each in told] == [
         {"drift": {"variant": "iap", "drift": True}, "other": {"variant": "eq4"}}
     ]
-
-
-def test_without_variants_a_cell_has_the_key_it_had_before_there_were_any(place: Path) -> None:
-    cell = next(iter(study.cells(recipe(place, {}))))
-    assert "variants" not in cell.config.decides()
-    cell = next(iter(study.cells(recipe(place, {"mine": {"method": "iat"}}))))
-    assert "variants" in cell.config.decides()
 
 
 def test_a_variant_may_be_called_branches_and_options_may_be_its_methods_alone(
