@@ -71,7 +71,9 @@ class Plan:
     def ways(self) -> dict[str, Any]:
         counts: dict[str, Any] = {name: len(getattr(self, name)) for name in ("intact", "removed", "gated")}
         counts["shared"] = sum(len(lesions) for lesions in self.shared.values())
-        return counts | ({"note": self.note} if self.note else {})
+        if self.note:
+            counts["note"] = self.note
+        return counts
 
 
 def evaluate(

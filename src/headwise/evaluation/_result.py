@@ -185,6 +185,9 @@ class Evaluation(Described):
         """One row: task, split, metric, score with the ends of its interval, chance, whether it is at chance,
         examples, and why there is no interval. Shares from 0 to 1."""
         low, high = self.interval
+        note = ""
+        if self.no_interval:
+            note = f"no interval: {self.no_interval}"
         row = {
             "task": self.task.name,
             "split": self.split,
@@ -195,7 +198,7 @@ class Evaluation(Described):
             "chance": self.chance,
             "at_chance": self.at_chance,
             "examples": len(self),
-            "note": f"no interval: {self.no_interval}" if self.no_interval else "",
+            "note": note,
         }
         return pd.DataFrame([row])
 
@@ -208,8 +211,8 @@ class Evaluation(Described):
         """The score with its interval, beside that of a guess, in one sentence."""
         share = METRICS[self.task.metric].share
         numbers = (self.score, *self.interval, self.chance)
-        score, low, high, guess = (f"{100 * x:.1f}" if share else f"{x:.4g}" for x in numbers)
-        percent = " %" if share else ""
+        scale, digits, percent = (100, ".1f", " %") if share else (1, ".4g", "")
+        score, low, high, guess = (f"{scale * x:{digits}}" for x in numbers)
         span = f"{100 * self.level:g} % interval {low} to {high}"
         if self.no_interval:
             span = f"no interval, since {self.no_interval}"

@@ -300,8 +300,8 @@ def _bars(result: "Dissociation") -> str:
     else:
         bars = "D"
     return (
-        f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
-        f"{without}"
+        f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as "
+        f"distinct.{without}"
     )
 
 
@@ -315,8 +315,8 @@ def _tables(result: "Dissociation") -> list[Table]:
         names = ("intact", "random", "own heads silenced", "D_i")
         frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
         note = (
-            "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the "
-            "same."
+            "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are "
+            "the same."
         )
         shown.append(Table("published", "Published figures for these tasks", frame, note))
     bounded = summary["D low"].notna().any()

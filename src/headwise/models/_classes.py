@@ -157,8 +157,8 @@ def _numbering(names: tuple[str, ...], classes: tuple[str, ...], task: str) -> N
         )
     read = [f"{names[output]} as {label}" for output, label in zip(outputs, classes, strict=True)]
     note = (
-        f"task {task!r}: its classes are not among the names of the model's outputs, so they are read in order: "
-        f"{_listed(read)}. If that is wrong, {REMEDY}"
+        f"task {task!r}: its classes are not among the names of the model's outputs, so they are read in "
+        f"order: {_listed(read)}. If that is wrong, {REMEDY}"
     )
     return Numbering(outputs, len(names), note)
 

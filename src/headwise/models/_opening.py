@@ -142,8 +142,8 @@ def _opens_in_transformers(folder: str) -> bool:
 
 
 def _in_form(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
-    """A live model in the form that is needed; one that `torch.compile` wraps is the model inside, since twins run
-    as they are written."""
+    """A live model in the form that is needed; one that `torch.compile` wraps is the model inside, since
+    twins run as they are written."""
     model = getattr(model, "_orig_mod", model)
     if need == "trains":
         encoder = getattr(model, "encoder", model)

@@ -102,15 +102,16 @@ def read_examples(
 def padding_side(model: nn.Module, tokenizer: Any) -> str:
     """Where texts are padded, so that what is made of a text does not depend on the others in its batch.
 
-    On the left only before models that read from left to right: others read a text from its first column, as [CLS] or as position 0,
-    and behind a soft prompt padding would come between it and the text.
+    On the left only before models that read from left to right: others read a text from its first column, as
+    [CLS] or as position 0, and behind a soft prompt padding would come between it and the text.
     """
     reads_last = default_pooling(root_of(model).config) == "last"
     return str(tokenizer.padding_side) if reads_last and soft_prompt(model) is None else "right"
 
 
 def padding_token(model: nn.Module, token: int) -> int:
-    """What fills rows: the model's own padding token, since a left-to-right classifier takes any other for the end of a text.
+    """What fills rows: the model's own padding token, since a left-to-right classifier takes any other for
+        the end of a text.
 
     Args:
         model: of transformers.
@@ -127,8 +128,8 @@ def padding_token(model: nn.Module, token: int) -> int:
         return int(stated)
     if hasattr(root, "score"):  # what such classifiers call their last layer
         raise HeadwiseError(
-            f"the configuration of this {type(root).__name__} has pad_token_id={stated}, which is no token, so the model would "
-            f"take padding for the end of a text: set model.config.pad_token_id = {token}"
+            f"the configuration of this {type(root).__name__} has pad_token_id={stated}, which is no token, "
+            f"so the model would take padding for the end of a text: set model.config.pad_token_id = {token}"
         )
     return token
 
