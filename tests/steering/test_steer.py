@@ -158,6 +158,7 @@ def test_figures_equal_slow_ones() -> None:
             assert row["kl"] == pytest.approx(np.mean(costs), abs=1e-5)
             assert row["accuracy"] == pytest.approx(np.mean(np.array(effects) > 0))
             assert row["effect_low"] <= row["effect"] <= row["effect_high"]
+            assert row["note"] == ""  # there is no reason why an interval that is there should be missing
 
 
 def test_the_strongest_effect_on_validation_within_the_limit_is_chosen() -> None:
