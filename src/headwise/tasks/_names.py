@@ -24,7 +24,7 @@ from headwise._base.parsing import parse_toml
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._checks import check_settings
 from headwise.tasks._presets import PRESETS, preset
-from headwise.tasks._sources import SAVED_SPLITS, SENTENCES, is_saved
+from headwise.tasks._sources import SAVED_SPLITS, holds_data, is_saved
 from headwise.tasks._structured import structured
 from headwise.tasks._tables import TABLES, stem, suffix
 from headwise.tasks._task import Task
@@ -225,7 +225,7 @@ def _files_at(path: Path, is_preset: bool) -> Any:
     """
     if is_preset or not path.is_dir() or is_saved(path) or (path / SAVED_SPLITS).is_file():
         return path
-    return {file.name: file for file in sorted(path.iterdir()) if suffix(file) in (*TABLES, *SENTENCES)}
+    return {file.name: file for file in sorted(path.iterdir()) if holds_data(file)}
 
 
 def _task_tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

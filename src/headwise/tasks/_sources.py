@@ -20,7 +20,7 @@ from headwise._base.parsing import one_line, read_json
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._tables import LINES, TABLES, as_table, read_table, stem, suffix, table_of_rows
-from headwise.tasks.readers import READERS, brackets, read_sentences
+from headwise.tasks.readers import READERS, holds_trees, read_sentences
 
 ALL = "all"
 SPLIT_NAMES = {
@@ -28,9 +28,6 @@ SPLIT_NAMES = {
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
     **dict.fromkeys(("test", "testing", "eval"), "test"),
 }
-SENTENCES = tuple(ending for ending in READERS if ending not in TABLES)
-# which may stand beside a .conllu file of the same sentences
-TREES = tuple(ending for ending, read in READERS.items() if read == brackets.read)
 # what `save_to_disk` of the datasets library leaves
 SAVED = ("state.json", "dataset_info.json")
 SAVED_SPLITS = "dataset_dict.json"
@@ -107,17 +104,13 @@ def folder_files(folder: Path) -> dict[str, Path]:
         if not isinstance(names, list) or not all(is_saved(folder / str(name)) for name in names):
             raise HeadwiseError(f"{folder} is damaged: its {SAVED_SPLITS} names splits that are not there")
         return one_each([(split_name(name), folder / name) for name in names], str(folder))
-    files = [
-        file
-        for file in folder.iterdir()
-        if suffix(file) in (*TABLES, *SENTENCES) and not file.name.startswith(".")
-    ]
-    files.sort(key=lambda file: (suffix(file) in TREES, file))
+    files = [file for file in folder.iterdir() if holds_data(file) and not file.name.startswith(".")]
+    files.sort(key=lambda file: (holds_trees(file), file))
     annotated = {split_name(stem(file)) for file in files if suffix(file) == ".conllu"}
     splits = []
     for file in files:
         split = split_name(stem(file))
-        if suffix(file) not in TREES or split not in annotated:
+        if not holds_trees(file) or split not in annotated:
             splits.append((split, file))
     if not splits:
         raise HeadwiseError(
@@ -125,6 +118,11 @@ def folder_files(folder: Path) -> dict[str, Path]:
             f"{', '.join(TABLES)}"
         )
     return one_each(splits, str(folder))
+
+
+def holds_data(file: Path) -> bool:
+    """Whether the ending of a file is that of a table, or of a format of annotated sentences."""
+    return suffix(file) in TABLES or suffix(file) in READERS
 
 
 def one_each(splits: Sequence[tuple[str, Path]], where: str) -> dict[str, Path]:
@@ -153,7 +151,7 @@ def split_name(name: str) -> str:
 def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
     if os.path.isdir(path) and is_saved(path):
         return _from_dataset(_saved(path), str(path))
-    if suffix(path) in SENTENCES or (word_level and suffix(path) == ".jsonl"):
+    if suffix(path) in READERS and (word_level or suffix(path) not in TABLES):
         return Raw(str(path), sentences=read_sentences(path, **reading))
     table = read_table(path)
     if table.empty and len(table.columns) and suffix(path) != LINES:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headwise._base.lazy import Registry
 from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._tables import open_text, suffix
 from headwise.tasks.readers import brackets, columns, conllu, ontonotes, propbank
 from headwise.tasks.readers.tags import spans_from_tags as spans_from_tags
 
-__all__ = ["brackets", "columns", "conllu", "ontonotes", "propbank", "read_sentences"]
+__all__ = ["READERS", "brackets", "columns", "conllu", "ontonotes", "propbank", "read_sentences"]
 
 
 def _read_columns(path: Path, **options: Any) -> list[Sentence]:
@@ -28,13 +29,16 @@ def _read_columns(path: Path, **options: Any) -> list[Sentence]:
     return columns.read(path, **options)
 
 
-READERS: dict[str, Callable[..., list[Sentence]]] = {
-    ".conllu": conllu.read,
-    **dict.fromkeys((".ptb", ".mrg", ".trees"), brackets.read),
-    **dict.fromkeys((".gold_conll", ".v4_gold_conll"), ontonotes.read),
-    **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2"), _read_columns),
-    ".jsonl": propbank.read,  # of tasks about words; else a table
-}
+READERS: Registry[Callable[..., list[Sentence]]] = Registry(
+    "format of annotated sentences, by the ending of its files,",
+    {
+        ".conllu": conllu.read,
+        **dict.fromkeys((".ptb", ".mrg", ".trees"), brackets.read),
+        **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2"), _read_columns),
+        **dict.fromkeys((".gold_conll", ".v4_gold_conll"), ontonotes.read),
+        ".jsonl": propbank.read,  # of tasks about words; else a table
+    },
+)
 
 
 def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
@@ -52,15 +56,16 @@ def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
     sentences = reader(path, **options)
     if suffix(path) == ".conllu":
         base = path.name.split(".conllu")[0]
-        beside = [
-            file
-            for file in sorted(path.parent.glob(f"{base}.*"))
-            if READERS.get(suffix(file)) == brackets.read
-        ]
+        beside = [file for file in sorted(path.parent.glob(f"{base}.*")) if holds_trees(file)]
         if beside:
             skip_bad = bool(options.get("skip_bad"))
             return merge(sentences, brackets.read(beside[0], skip_bad=skip_bad), skip_bad=skip_bad)
     return sentences
+
+
+def holds_trees(path: Path) -> bool:
+    """Whether a file holds bracketed trees, which may stand beside a .conllu file of the same sentences."""
+    return READERS.get(suffix(path)) is brackets.read
 
 
 def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = False) -> list[Sentence]:
