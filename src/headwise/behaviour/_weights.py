@@ -89,7 +89,7 @@ def circuits(heads: Heads) -> list[Circuits]:
 def _query_key_value(model: nn.Module, site: Site, head: int, rows: Mapping[str, Tensor]) -> list[Tensor]:
     """W_Q, W_K and W_V of one head, each (head_dim, width).
 
-    They are told apart by the names of separate projections, or by the order of rows of a fused one.
+    The names of separate projections distinguish them, or the order of the rows of a fused one.
 
     Args:
         model: whose weights they are.

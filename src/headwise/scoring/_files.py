@@ -34,7 +34,7 @@ def save_scores(scores: xr.DataArray, path: str | Path) -> Path:
         write_bytes(path, (json.dumps(_to_json(scores, facts), indent=1, allow_nan=False) + "\n").encode())
         return path
     stored = scores.rename("score").copy(deep=False)
-    # in their order, in which a reader is told of tasks
+    # in their order, which is the order of the tasks
     stored.attrs = {name: value for name, value in facts.items() if value}
     stored.attrs["settings"] = json.dumps(scores.attrs)
     write_bytes(path, bytes(stored.to_netcdf(engine="scipy")))

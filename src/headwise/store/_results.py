@@ -58,7 +58,7 @@ class Out:
     def folder(self) -> Path:
         """For an operation that is all the step does: `dissociate(..., out=out.folder)` is the cell's result, as that call keeps it.
 
-        It outlives the process: an operation that can be resumed goes on when a cell that was killed is run again.
+        It outlives the process: an operation that can be resumed continues when a cell that was killed is run again.
         """
         return self._checkpoints / KEPT
 

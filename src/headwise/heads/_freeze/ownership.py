@@ -178,7 +178,7 @@ class _OwnedParameters:
                 "them in full precision)"
             )
         if site.n_groups > 1:
-            marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike is no head's
+            marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike belongs to none of them
         if not marks.any():
             return
         owned = self.by_name.setdefault(name, Owned(name, dim, output, {}))

@@ -113,7 +113,7 @@ def removed_from(model: nn.Module) -> list[Surgery]:
 
 def _write_config(model: Any, target: Path) -> None:
     """`config.json` of the model before, with what the modelling file needs. Its model type is none of
-    transformers', which otherwise would open the intact class without a word."""
+    transformers', which otherwise would silently open the intact class."""
     values = {**model.config.to_diff_dict(), "transformers_version": transformers.__version__}
     values |= describe(model, removed_from(model))
     write_bytes(target / CONFIG, (json.dumps(values, indent=2) + "\n").encode())

@@ -42,7 +42,7 @@ def virtual_tokens(model: nn.Module) -> int:
 
 
 def with_virtual_columns(mask: Tensor, virtual: int) -> Tensor:
-    """A tensor (rows, tokens, ...) with zeros for so many virtual tokens before each text."""
+    """A tensor (rows, tokens, ...) with zeros before each text, one for each of its `virtual` tokens."""
     return torch.cat((mask.new_zeros(mask.shape[0], virtual, *mask.shape[2:]), mask), 1)
 
 
