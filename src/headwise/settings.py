@@ -377,5 +377,6 @@ def _documented(text: str, subjects: Sequence[str], settings: type[BaseModel]) -
     for name, field in settings.model_fields.items():
         lines.append(f"{name}: {(field.description or '').rstrip()}")
     head, mark, tail = inspect.cleandoc(text).partition("\n\nReturns:")
-    body = head if "\nArgs:\n" in head else f"{head}\n\nArgs:"
-    return f"{body}\n" + "\n".join(f"    {line}" for line in lines) + mark + tail
+    if "\nArgs:\n" not in head:
+        head = f"{head}\n\nArgs:"
+    return f"{head}\n" + "\n".join(f"    {line}" for line in lines) + mark + tail

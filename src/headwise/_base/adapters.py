@@ -122,7 +122,9 @@ def _file(source: str, name: str) -> Path | None:
     """A file of a folder; of a hub id only where it has no model of its own."""
     if Path(source).is_dir():
         path = Path(source) / name
-        return path if path.is_file() else None
+        if path.is_file():
+            return path
+        return None
     from transformers.utils import cached_file
 
     quiet = {

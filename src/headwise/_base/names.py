@@ -92,21 +92,26 @@ def shown(value: Any) -> str:
 def as_fraction(value: float) -> str:
     """What a fraction must be, for a message about `value`; a number that looks like percent is said as a
     fraction too."""
-    example = f" ({value:g} % is {value / 100:g})" if 1 < value <= 100 else ""
-    return f"a fraction is between 0 and 1{example}"
+    if 1 < value <= 100:
+        return f"a fraction is between 0 and 1 ({value:g} % is {value / 100:g})"
+    return "a fraction is between 0 and 1"
 
 
 def cut(text: str) -> str:
     """The beginning of a long text, and how long it is."""
-    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+    if len(text) <= 80:
+        return text
+    return f"{text[:60]}… ({len(text)} characters)"
 
 
 def listed(names: Iterable[Any], most: int = 20) -> str:
     """Names in a row as messages list them, the first ones where there are many; each cut where it is
     long."""
     shortened = [cut(str(name)) for name in names]
-    hidden = f" and {len(shortened) - most} more" if len(shortened) > most else ""
-    return ", ".join(shortened[:most]) + hidden
+    line = ", ".join(shortened[:most])
+    if len(shortened) > most:
+        line += f" and {len(shortened) - most} more"
+    return line
 
 
 def spelling(name: str) -> str:

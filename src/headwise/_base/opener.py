@@ -58,7 +58,7 @@ def open_config(name: str | Path) -> Any:
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
         architecture = NAMES.get(config.model_type)
-        config.architectures = [architecture] if architecture else None
+        config.architectures = architecture and [architecture]
     return config
 
 

@@ -106,7 +106,9 @@ def parse_toml(content: str | bytes, where: str) -> dict[str, Any]:
 def whole_number(text: str) -> int | None:
     """The number that decimal digits 0 to 9 write, at most 18 of them; None for anything else ("²" and "٣"
     are digits too)."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST else None
+    if text.isascii() and text.isdigit() and len(text) <= LONGEST:
+        return int(text)
+    return None
 
 
 def one_line(error: BaseException) -> str:
@@ -118,7 +120,9 @@ def one_line(error: BaseException) -> str:
 
 def _decoded(content: str | bytes) -> str:
     """Text without the mark with which some editors begin a file."""
-    return content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
+    if isinstance(content, bytes):
+        return content.decode("utf-8-sig")
+    return content.removeprefix("\ufeff")
 
 
 def _too_deep(where: str) -> HeadwiseError:

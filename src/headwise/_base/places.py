@@ -103,7 +103,9 @@ def without_weights(folder: Path) -> Path | None:
     None: they are there."""
     if (folder / "encoder").is_dir():
         folder = folder / "encoder"
-    return None if any(folder.rglob("*.safetensors")) else folder
+    if any(folder.rglob("*.safetensors")):
+        return None
+    return folder
 
 
 def not_opened(name: str | Path, error: Exception, kind: str = "model") -> HeadwiseError:

@@ -47,7 +47,7 @@ def counted(count: int, noun: str) -> str:
 def no_interval(why: str, units: str = "examples") -> str:
     """What a sentence says where there is no interval: nothing beyond what was seen, and why; `why` may be a
     table's note."""
-    reason = f" ({why.removeprefix('no interval: ')})" if why else ""
+    reason = f" ({why.removeprefix('no interval: ')})" * bool(why)
     return f"there is no interval{reason}, so nothing is said beyond these {units}"
 
 
@@ -59,5 +59,7 @@ def synthetic_text(tasks: Iterable[str]) -> str:
 
 def synthetic_rows(cells: "pd.DataFrame") -> str:
     """The same for the tasks of a table's rows that are marked in its column "synthetic"."""
-    marked = cells.loc[cells["synthetic"].eq(True), "task"] if "synthetic" in cells else ()
+    if "synthetic" not in cells:
+        return ""
+    marked = cells.loc[cells["synthetic"].eq(True), "task"]
     return synthetic_text(str(task) for task in dict.fromkeys(marked))

@@ -109,7 +109,9 @@ def read_parquet(path: Path) -> "pd.DataFrame":
         batches, count = [], 0
         for batch in file.iter_batches(batch_size=max(1, min(BATCH, ROOM // _longest(path)))):
             for column in batch.columns:
-                count += (column.indices if pa.types.is_dictionary(column.type) else column).nbytes
+                if pa.types.is_dictionary(column.type):
+                    column = column.indices
+                count += column.nbytes
             if count > limit:
                 raise too_large(path, limit)
             batches.append(batch)

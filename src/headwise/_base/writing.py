@@ -179,7 +179,7 @@ def readable(size: float) -> str:
         if size < 1000:
             break
         size, unit = size / 1000, larger_unit
-    digits = 1 if size < 100 and unit != "bytes" else 0
+    digits = int(size < 100 and unit != "bytes")
     return f"{size:.{digits}f} {unit}"
 
 

@@ -95,5 +95,7 @@ def cell(value: Any, digits: int) -> str:
         size = float(value)
         if math.isnan(size):
             return NOTHING
-        return f"{size:.{digits}f}" if size == 0 or abs(size) >= 10**-digits else f"{size:.2g}"
+        if size == 0 or abs(size) >= 10**-digits:
+            return f"{size:.{digits}f}"
+        return f"{size:.2g}"
     return str(value)

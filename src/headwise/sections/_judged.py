@@ -37,4 +37,6 @@ def intact_note(facts: Mapping[Hashable, Any]) -> str:
 def held_out_note(names: Iterable[str]) -> str:
     """A sentence that names the tasks judged on a tenth of train; empty where there is none."""
     listed = ", ".join(names)
-    return f" Judged on a tenth of train, not on the validation split (held_out): {listed}." if listed else ""
+    if not listed:
+        return ""
+    return f" Judged on a tenth of train, not on the validation split (held_out): {listed}."

@@ -35,8 +35,10 @@ def _table(table: Table) -> str:
         row = [f"<td {style}>{escape(cell)}</td>" for cell, style in zip(cells, styles, strict=True)]
         rows.append(f"<tr>{''.join(row)}</tr>")
     hidden = len(table.frame) - len(rows)
-    below = [f"and {counted(hidden, 'more row')}."] if hidden > 0 else []
+    below = [table.caption]
+    if hidden > 0:
+        below.insert(0, f"and {counted(hidden, 'more row')}.")
     return (
         f"<table><caption>{escape(table.title)}</caption><thead><tr>{''.join(headings)}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table><p>{escape(' '.join([*below, table.caption]).strip())}</p>"
+        f"<tbody>{''.join(rows)}</tbody></table><p>{escape(' '.join(below).strip())}</p>"
     )

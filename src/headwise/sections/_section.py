@@ -89,7 +89,7 @@ class Section:
     @property
     def finding(self) -> str:
         """The first of the findings; empty where there is none."""
-        return self.findings[0] if self.findings else ""
+        return next(iter(self.findings), "")
 
     @property
     def tables(self) -> list[Table]:

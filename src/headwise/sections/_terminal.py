@@ -88,7 +88,7 @@ def _numbered(columns: list[Column]) -> tuple[list[Column], list[str]]:
 def _body(columns: list[Column], width: int) -> list[str]:
     """Headings and rows, in as many blocks of columns as the width needs."""
     numeric = [index for index, column in enumerate(columns) if not column.words]
-    naming = max(1, numeric[0]) if numeric else 1
+    naming = max([1, *numeric[:1]])
     if _total_width(map(_least_width, columns[:naming])) > width // 2:
         naming = 1
     names, remaining = columns[:naming], columns[naming:]
