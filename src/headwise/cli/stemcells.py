@@ -58,10 +58,10 @@ def whole_study(
     trust_remote_code: Trust = False,
 ) -> None:
     """Runs the study: trainings alone, in pairs and together, the heads each task claims, probes, and the
-        tests over all of them.
+    tests over all of them.
 
     Without a recipe: five tasks, three runs, small settings, on the sentences at --data or, without it, on
-        the embedded grammar.
+    the embedded grammar.
     """
     if context.invoked_subcommand is not None:
         return
@@ -90,7 +90,7 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Probes every head of a model without any training: centroids from train, best head chosen on
-        validation, scores on test.
+    validation, scores on test.
 
     headwise stemcells probe --model bert-base-uncased --data DIR/ewt --tasks treebank:pos treebank:dep
     --labels

@@ -181,7 +181,7 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
     dashed line.
 
     Args:
-        rows: columns task, n, test; low and high, NaN where there is no interval (older results lack them).
+        rows: columns task, n, test; low and high, NaN where there is no interval; published tables may lack them.
         embeddings: columns task, embedding, test.
     """
     tasks = list(dict.fromkeys(rows["task"]))

@@ -184,7 +184,7 @@ def _word_content(splits: Splits, options: Generate) -> Items:
     """Which of the chosen words a sentence holds; sentences with two of them are left out.
 
     The words are content words of four letters or more, rare ones first. How many: as many classes as then
-        have enough examples.
+    have enough examples.
     """
     content_words = {
         split: [(sentence, _content_words(sentence)) for sentence in members]

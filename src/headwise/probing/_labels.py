@@ -59,10 +59,10 @@ def depth(sentence: Sentence) -> int | None:
 
 def top_constituents(sentence: Sentence) -> str | None:
     """Labels of the constituents right below the top clause, left to right: "ADVP NP VP ."; function tags are
-        dropped.
+    dropped.
 
     Without a tree: the relations of the root's dependents in order, with "root" in its place; subtypes are
-        dropped.
+    dropped.
     """
     if sentence.tree is not None:
         top = without_wrapper(sentence.tree)
@@ -117,7 +117,7 @@ def object_number(sentence: Sentence) -> Reading | None:
 
 def coordinated(sentence: Sentence) -> tuple[int, int] | None:
     """Two coordinated main clauses, each with its own subject: (place of the conjunction, end of the second
-        clause).
+    clause).
 
     The first clause is words[:conjunction], perhaps with a comma at its end; the second words[conjunction +
     1:end]; what follows is final punctuation. None unless both clauses are whole stretches.

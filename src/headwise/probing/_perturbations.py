@@ -60,7 +60,7 @@ class Replacer:
     neighbours, are about as frequent.
 
     Counts leave out the sentence at hand: the word that belongs there then has no more evidence on its side
-        than the one that does not.
+    than the one that does not.
 
     Args:
         sentences: the corpus the frequencies come from; needs parts of speech (upos or xpos).

@@ -35,7 +35,7 @@ FOLDS = 5  # of train, where no split is left to choose on (appendix A.2)
 @operation(Probing)
 def probe(model: Any, tasks: Task | Iterable[Task], settings: Probing) -> Probes:
     """Fits a probe to every head and every layer for every task: s(h_ij) and s(z_i) of Jo & Myaeng (2020),
-        and their top-n embedding.
+    and their top-n embedding.
 
     Validation (or cross-validation) chooses each probe's L2 strength, the best layer and the top heads; test
     is reported. The last layer is read after the model's final norm; where that changes it, the row "before

@@ -32,7 +32,7 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> HeadScore
     """How much each head matters to a task.
 
     Options of the method may stand beside the others: `score(model, task, method="shapley",
-        permutations=20)`.
+    permutations=20)`.
 
     Args:
         model: a multi-task model, a plain transformers model with a head (classifier, tagger, causal or

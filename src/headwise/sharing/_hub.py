@@ -83,7 +83,7 @@ def from_pretrained(
     trust_remote_code: bool = False,
 ) -> Any:
     """Opens what `push_to_hub` uploaded, or a folder that headwise saved: `headwise.load` by the name of a
-        repository.
+    repository.
 
     Args:
         name: "user/name", or a folder.

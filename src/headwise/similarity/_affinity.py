@@ -21,7 +21,7 @@ def transfer_affinity(
     clip: tuple[float, float] = (0.001, 0.999),
 ) -> xr.DataArray:
     """How well each source task transfers to each target task: the asymmetric matrix of the analytic
-        hierarchy process.
+    hierarchy process.
 
     For each target, w_ij is the fraction of held-out examples on which source i has a lower loss than source
     j (a tie counts half), clipped; the principal eigenvector of w_ij / w_ji gives the sources' shares.
@@ -65,7 +65,7 @@ def transfer_affinity(
 
 def ahp(losses: Mapping[str, Mapping[str, Array]], *, scale: Literal["best", "sum"] = "best") -> xr.DataArray:
     """The symmetric AHP similarity: the mean of `transfer_affinity` in both directions; DataArray (task,
-        other), diagonal 1.
+    other), diagonal 1.
 
     Raises:
         HeadwiseError: the sources and targets are not the same tasks.

@@ -68,7 +68,7 @@ def sentence_vectors(
 
 def dse(vectors: Mapping[str, Array]) -> xr.DataArray:
     """Direct similarity estimation: the mean cosine between the vectors two models give the same sentences
-        (appendix D).
+    (appendix D).
 
     Args:
         vectors: by task, (sentences, dim); the same sentences in the same order for every task.
@@ -89,7 +89,7 @@ def dse(vectors: Mapping[str, Array]) -> xr.DataArray:
 
 def cra(vectors: Mapping[str, Array]) -> xr.DataArray:
     """Cognitive representation analytics: Spearman between the models' dissimilarity matrices of sentences
-        (appendix D).
+    (appendix D).
 
     A dissimilarity is 1 − Pearson between two sentences' vectors; every pair of different sentences counts
     once.
