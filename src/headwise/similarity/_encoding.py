@@ -17,7 +17,7 @@ class Fit(NamedTuple):
     """A ridge fit of every voxel with its own strength.
 
     weights: (dim, voxels); intercept: (voxels,); inner: (voxels,) leave-one-out correlation at the chosen
-    strength;
+        strength;
     strength: (voxels,) index of the chosen strength.
     """
 
