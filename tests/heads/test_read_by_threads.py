@@ -219,7 +219,18 @@ def test_models_without_a_twin_are_read_one_at_a_time() -> None:
     cpu_offload(model, execution_device=torch.device("cpu"))
     heads = Heads(model)
     expected = [heads.mean_outputs({"input_ids": tokens}) for tokens in OTHERS]
+    meeting, met = threading.Barrier(2), []
+
+    def meet(module: Any, args: Any) -> None:
+        """Two passes that are under way at once meet here; a single one waits in vain, and no later one waits."""
+        try:
+            met.append(meeting.wait(2))
+        except threading.BrokenBarrierError:
+            return
+
+    model.bert.embeddings.register_forward_pre_hook(meet)
     results = together([partial(heads.mean_outputs, {"input_ids": tokens}) for tokens in OTHERS])
+    assert not met
     assert all(torch.equal(result, alone) for result, alone in zip(results, expected, strict=True))
     assert all(module.training for module in model.modules())
 
