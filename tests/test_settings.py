@@ -161,3 +161,11 @@ def test_precisions_by_any_of_their_names(
 def test_a_precision_that_an_operation_lacks_is_refused() -> None:
     with pytest.raises(HeadwiseError, match="'float32', 'tf32' or 'bf16'"):
         checked(Reading, {"precision": "fp16"})
+
+
+def test_settings_may_be_given_by_the_short_name_of_the_command_line() -> None:
+    assert checked(Train, {"lr": 0.1}).learning_rate == 0.1
+    with pytest.raises(HeadwiseError, match="learning_rate was given twice, as learning_rate and as lr"):
+        checked(Train, {"lr": 0.1, "learning_rate": 0.2})
+    with pytest.raises(HeadwiseError, match="warmupp"):
+        checked(Train, {"warmupp": 0.1})

@@ -294,9 +294,25 @@ def checked(settings: type[Any], values: Mapping[str, Any]) -> Any:
         HeadwiseError: one line for each name that is unknown and each value out of bounds.
     """
     try:
-        return settings(**values)
+        return settings(**by_full_names(settings, values))
     except ValidationError as error:
         raise HeadwiseError("\n".join(mistakes(settings, error))) from None
+
+
+def by_full_names(settings: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with the further names of the command line (`--lr`) spelt out, as `learning_rate`.
+
+    Raises:
+        HeadwiseError: a setting was given by two of its names.
+    """
+    full_names = {}
+    for name, field in settings.model_fields.items():
+        if also := marks(field)["also"]:
+            full_names[also.removeprefix("--").replace("-", "_")] = name
+    for short, name in full_names.items():
+        if short in values and name in values:
+            raise HeadwiseError(f"{name} was given twice, as {name} and as {short}: leave one out")
+    return {full_names.get(name, name): value for name, value in values.items()}
 
 
 def mistakes(settings: type[BaseModel], error: ValidationError) -> list[str]:

@@ -131,3 +131,11 @@ def test_random_sets_repeat_with_the_seed_and_match_layers() -> None:
 def test_mistakes_are_named(call: object) -> None:
     with pytest.raises(HeadwiseError):
         call(scores(np.ones((2, 3))))  # type: ignore[operator]
+
+
+def test_arrays_of_numpy_are_layers_and_heads() -> None:
+    scores = np.array([[0.1, 0.9], [0.8, 0.2]])
+    assert top_heads(scores, n=2) == HeadSet([(0, 1), (1, 0)])
+    assert bottom_heads(scores, n=1) == HeadSet([(0, 0)])
+    with pytest.raises(HeadwiseError, match="scores are a list"):
+        top_heads(scores.tolist(), n=2)

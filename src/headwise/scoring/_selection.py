@@ -63,7 +63,7 @@ def _room(per_layer: NDArray[np.intp], n: int, min_per_layer: int) -> NDArray[np
 
 
 def top_heads(
-    scores: xr.DataArray,
+    scores: xr.DataArray | NDArray[Any],
     fraction: float | None = None,
     *,
     n: int | None = None,
@@ -73,7 +73,7 @@ def top_heads(
     """The most important heads, over the whole model and not per layer.
 
     Args:
-        scores: (layer, head), NaN where a layer has no such head. `attrs["sense"]` says what scores below 0
+        scores: (layer, head), of xarray or NumPy, NaN where a layer has no such head. `attrs["sense"]` says what scores below 0
             mean: "signed" (the head is in the task's way, 0 is no effect) or "magnitude" (the higher, the
             more important).
         fraction: the share of all heads to take, 0–1; floor(fraction × all heads) are taken.
@@ -86,11 +86,12 @@ def top_heads(
     Returns:
         the chosen heads; equal scores go to the lower (layer, head).
     """
+    scores = _labelled(scores)
     return _first(scores, importance(scores, by), fraction, n, min_per_layer)
 
 
 def bottom_heads(
-    scores: xr.DataArray,
+    scores: xr.DataArray | NDArray[Any],
     fraction: float | None = None,
     *,
     n: int | None = None,
@@ -102,7 +103,19 @@ def bottom_heads(
     By "magnitude" these are heads whose loss changes least, by "signed" the most harmful ones. Equal scores
     go to the lower (layer, head).
     """
+    scores = _labelled(scores)
     return _first(scores, -importance(scores, by), fraction, n, min_per_layer)
+
+
+def _labelled(scores: Any) -> xr.DataArray:
+    """An array of NumPy as one of layers and heads."""
+    if isinstance(scores, np.ndarray) and scores.ndim == 2:
+        return xr.DataArray(scores, dims=("layer", "head"))
+    if not isinstance(scores, xr.DataArray):
+        raise HeadwiseError(
+            f"scores are a {type(scores).__name__}; expected the result of hw.score, or an array (layer, head)"
+        )
+    return scores
 
 
 def _first(
