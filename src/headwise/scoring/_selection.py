@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import comb
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import xarray as xr
