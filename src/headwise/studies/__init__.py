@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         transfer as transfer,
     )
 
-# kind of study in a recipe -> "module:object", the object being a `headwise.engine.Study`; imported when a recipe asks for it
+# kind of study in a recipe -> "module:object", the object being a `headwise.engine.Study`; imported when a
+# recipe asks for it
 STUDIES: dict[str, str] = {
     "training": "headwise.studies._training:study",
     "specialization": "headwise.studies._specialization:study",

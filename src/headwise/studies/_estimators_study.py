@@ -1,7 +1,8 @@
 """The league of estimators: whose heads hurt most when they are silenced, whose least, and at what cost.
 
-Models × tasks × seeds. Every estimator scores the heads on training data; its most and its least important heads are silenced at several
-fractions and the task evaluated on held-out data, beside random heads. No paper has this table.
+Models × tasks × seeds. Every estimator scores the heads on training data; its most and its least important
+heads are silenced at several fractions and the task evaluated on held-out data, beside random heads. No paper
+has this table.
 """
 
 import time
@@ -32,9 +33,10 @@ PLACE = ["model", "task", "estimator", "order"]
 class EstimatorsRecipe(engine.Recipe):
     """Which estimators are compared, on which models and tasks.
 
-    `estimators` has a table for each, by its name in the tables; a name that is a method's needs no `method`. Without it all methods take
-    part. With `train = false` models are judged as they are (language models, folders that headwise saved): there is one model, a seed draws
-    examples and random heads only, and tables and sentences count draws of examples, not trainings.
+    `estimators` has a table for each, by its name in the tables; a name that is a method's needs no `method`.
+    Without it all methods take part. With `train = false` models are judged as they are (language models,
+    folders that headwise saved): there is one model, a seed draws examples and random heads only, and tables
+    and sentences count draws of examples, not trainings.
     """
 
     kind: Literal["estimators"]
@@ -57,13 +59,15 @@ class EstimatorsRecipe(engine.Recipe):
 
     @field_validator("estimators", mode="before")
     @classmethod
-    def _by_name(cls, given: Any) -> Any:
+    def _by_name(cls, estimators: Any) -> Any:
         """A table named after a method is of that method."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(estimators, dict):
+            return estimators
         return {
-            name: {"method": name, **own} if isinstance(own, dict) and name in ESTIMATORS else own
-            for name, own in given.items()
+            name: {"method": name, **settings}
+            if isinstance(settings, dict) and name in ESTIMATORS
+            else settings
+            for name, settings in estimators.items()
         }
 
 
@@ -79,7 +83,8 @@ def judge(
     model: engine.ModelName | None = None,
     trained: engine.Result | None = None,
 ) -> None:
-    """All estimators on one task, in a model as it is or one that was trained: scores, seconds, and what silencing their heads does."""
+    """All estimators on one task, in a model as it is or one that was trained: scores, seconds, and what
+    silencing their heads does."""
     from headwise.lesions import lesion
     from headwise.models import open_model
     from headwise.scoring import score
@@ -93,7 +98,8 @@ def judge(
         judged = open_model(str(model.folder()), [task], device=device, dtype=lesions.dtype)
     if not METRICS[task.metric].higher_is_better:
         raise HeadwiseError(
-            f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
+            f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses "
+            "are in the tables too"
         )
     seeds = np.random.default_rng(out.seed).integers(2**31, size=random_draws)
     drawn = [
@@ -110,14 +116,14 @@ def judge(
         seconds[name] = time.perf_counter() - clock
     sets = head_sets(scores, drawn, fractions)
     each = list(dict.fromkeys(sets.values()))  # two estimators may choose the same heads
-    found = lesion(judged, task, each, **lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[
+    lesioned = lesion(judged, task, each, **lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[
         task.name
     ]
     at = {head_set: 1 + i for i, head_set in enumerate(each)}  # the intact model comes first
-    value, loss = 100 * found.values, found.losses.mean(axis=1)
+    value, loss = 100 * lesioned.values, lesioned.losses.mean(axis=1)
     rows = [
-        (name, order, fraction, len(one), value[at[one]], loss[at[one]])
-        for (name, order, fraction, _), one in sets.items()
+        (name, order, fraction, len(head_set), value[at[head_set]], loss[at[head_set]])
+        for (name, order, fraction, _), head_set in sets.items()
     ]
     named = pd.DataFrame(rows, columns=["estimator", "order", "fraction", "heads", "performance", "loss"])
     curves = (
@@ -127,10 +133,10 @@ def judge(
     intact = {
         "intact": value[0],
         "intact_loss": loss[0],
-        "chance": 100 * found.chance,
-        "at_chance": found.at_chance,
+        "chance": 100 * lesioned.chance,
+        "at_chance": lesioned.at_chance,
     }
-    intact |= {"metric": found.metric, "examples": found.losses.shape[1], "synthetic": task.synthetic}
+    intact |= {"metric": lesioned.metric, "examples": lesioned.losses.shape[1], "synthetic": task.synthetic}
     league = areas(curves, value[0], loss[0]).assign(**intact)
     out.table("areas", league.assign(seconds=league["estimator"].map(seconds)))
     senses = {name: array.attrs["sense"] for name, array in scores.items()}
@@ -147,7 +153,8 @@ def judge(
 def head_sets(
     scores: Mapping[str, xr.DataArray], drawn: Sequence[xr.DataArray], fractions: Sequence[float]
 ) -> dict[tuple[str, str, float, int], Any]:
-    """By (estimator, order, fraction, draw), the heads to silence; random heads, of the scores `drawn`, have no order."""
+    """By (estimator, order, fraction, draw), the heads to silence; random heads, of the scores `drawn`, have
+    no order."""
     from headwise.scoring import bottom_heads, top_heads
 
     ranked = [
@@ -163,33 +170,37 @@ def head_sets(
 
 
 def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFrame:
-    """One row per estimator and order: the mean drop of the metric (`drop`, in points) and the mean rise of the loss (`rise`).
+    """One row per estimator and order: the mean drop of the metric (`drop`, in points) and the mean rise of
+    the loss (`rise`).
 
-    Both are means over the fraction silenced: areas under straight lines from none to the largest, divided by the largest.
+    Both are means over the fraction silenced: areas under straight lines from none to the largest, divided by
+    the largest.
     """
     rows = []
-    for place, some in curves.groupby(["estimator", "order"], sort=False):
-        some = some.sort_values("fraction")
-        share = np.array([0.0, *some["fraction"]])
-        drop = np.array([0.0, *(intact - some["performance"])])
-        rise = np.array([0.0, *(some["loss"] - intact_loss)])
+    key: Any
+    for key, unsorted_curve in curves.groupby(["estimator", "order"], sort=False):
+        curve = unsorted_curve.sort_values("fraction")
+        share = np.array([0.0, *curve["fraction"]])
+        drop = np.array([0.0, *(intact - curve["performance"])])
+        rise = np.array([0.0, *(curve["loss"] - intact_loss)])
         mean = {
             name: float(np.trapezoid(y, share) / share[-1]) for name, y in (("drop", drop), ("rise", rise))
         }
-        rows.append({"estimator": place[0], "order": place[1], **mean})
+        rows.append({"estimator": key[0], "order": key[1], **mean})
     return pd.DataFrame(rows)
 
 
 @engine.step(name="estimators-tables", version=3)
 def tables(out: engine.Out, *, judged: list[engine.Result], places: list[dict[str, Any]], unit: str) -> None:
-    """The league: means over trainings or draws of examples, the distance to random heads, and how far the estimators agree."""
-    frames = [result.table("areas").assign(**place) for result, place in zip(judged, places, strict=True)]
+    """The league: means over trainings or draws of examples, the distance to random heads, and how far the
+    estimators agree."""
+    frames = [result.table("areas").assign(**coords) for result, coords in zip(judged, places, strict=True)]
     out.table("league", league_of(pd.concat(frames, ignore_index=True), unit))
     agreement = []
-    by_place: dict[tuple[str, str], list[xr.DataArray]] = {}
-    for result, place in zip(judged, places, strict=True):
-        by_place.setdefault((place["model"], place["task"]), []).append(result.array("scores"))
-    for (model, task), arrays in by_place.items():
+    scores_by_task: dict[tuple[str, str], list[xr.DataArray]] = {}
+    for result, coords in zip(judged, places, strict=True):
+        scores_by_task.setdefault((coords["model"], coords["task"]), []).append(result.array("scores"))
+    for (model, task), arrays in scores_by_task.items():
         if arrays[0].sizes["estimator"] > 1:
             both = xr.concat(arrays, "seed", coords="minimal", compat="override")
             senses = arrays[0].attrs["senses"]
@@ -206,31 +217,33 @@ def tables(out: engine.Out, *, judged: list[engine.Result], places: list[dict[st
         out.table("agreement", pd.concat(agreement, ignore_index=True))
 
 
-def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
-    """One row per model, task, estimator and order, means over `units` seeds, with the difference to random heads paired by seed.
+def league_of(seed_areas: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
+    """One row per model, task, estimator and order, means over `units` seeds, with the difference to random
+    heads paired by seed.
 
-    `unit` says what a seed draws: a training, or examples of one model. `better` counts the units in which the estimator beats random heads:
-    a larger drop for its most important heads, a smaller one for its least important. Intervals by t over units; NaN below eight.
+    `unit` says what a seed draws: a training, or examples of one model. `better` counts the units in which
+    the estimator beats random heads: a larger drop for its most important heads, a smaller one for its least
+    important. Intervals by t over units; NaN below eight.
     """
     keys = ["model", "task", "order", "seed"]
-    by_chance = found.loc[found["estimator"] == RANDOM_ESTIMATOR, [*keys, "drop"]].rename(
+    by_chance = seed_areas.loc[seed_areas["estimator"] == RANDOM_ESTIMATOR, [*keys, "drop"]].rename(
         columns={"drop": "by_chance"}
     )
-    paired = found.merge(by_chance, on=keys, validate="many_to_one")
+    paired = seed_areas.merge(by_chance, on=keys, validate="many_to_one")
     paired["over_random"] = paired["drop"] - paired["by_chance"]
     rows = []
-    for place, some in paired.groupby(PLACE, sort=False):
-        row: dict[str, Any] = dict(zip(PLACE, place, strict=True))
+    for coords, group in paired.groupby(PLACE, sort=False):
+        row: dict[str, Any] = dict(zip(PLACE, coords, strict=True))
         for name in ("drop", "over_random"):
-            row[name] = some[name].mean()
-            row[f"{name}_low"], row[f"{name}_high"] = seed_interval(some[name].to_numpy())
-        wanted = 1 if row["order"] == "most" else -1
-        row |= {"better": int((wanted * some["over_random"] > 0).sum()), "units": len(some), "unit": unit}
-        row |= {name: some[name].mean() for name in ("rise", "intact", "chance")}
+            row[name] = group[name].mean()
+            row[f"{name}_low"], row[f"{name}_high"] = seed_interval(group[name].to_numpy())
+        sign = 1 if row["order"] == "most" else -1
+        row |= {"better": int((sign * group["over_random"] > 0).sum()), "units": len(group), "unit": unit}
+        row |= {name: group[name].mean() for name in ("rise", "intact", "chance")}
         row |= {
-            "seconds": some["seconds"].median(),
-            "at_chance": int(some["at_chance"].sum()),
-            "examples": int(some["examples"].min()),
+            "seconds": group["seconds"].median(),
+            "at_chance": int(group["at_chance"].sum()),
+            "examples": int(group["examples"].min()),
         }
         rows.append(row)
     table = pd.DataFrame(rows)
@@ -247,7 +260,8 @@ def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
 
 
 def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
-    """A training where models are trained first, one cell for the estimators of each, and the tables over all."""
+    """A training where models are trained first, one cell for the estimators of each, and the tables over
+    all."""
     judged: list[engine.Cell] = []
     lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or recipe.training.max_length)
     shared = {
@@ -268,15 +282,17 @@ def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
                 "keep_models": True,
                 "training": recipe.training,
             }
-            place = {"model": label, "group": name, "seed": seed}
-            subject = {"trained": engine.Cell(train_methods, training, place, seed=seed, megabytes=200)}
+            training_coords = {"model": label, "group": name, "seed": seed}
+            subject = {
+                "trained": engine.Cell(train_methods, training, training_coords, seed=seed, megabytes=200)
+            }
         coords = {"model": label, "task": name, "seed": seed}
         arguments = {**shared, **subject, "tasks": tasks}
         judged.append(engine.Cell(judge, arguments, coords, seed=seed, megabytes=5))
     yield from judged
-    places = [dict(cell.coords) for cell in judged]
+    judged_coords = [dict(cell.coords) for cell in judged]
     unit = TRAINING if recipe.train else DRAW
-    yield engine.Cell(tables, {"judged": judged, "places": places, "unit": unit})
+    yield engine.Cell(tables, {"judged": judged, "places": judged_coords, "unit": unit})
 
 
 def check(recipe: EstimatorsRecipe) -> Iterable[str]:

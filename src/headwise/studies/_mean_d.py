@@ -1,4 +1,5 @@
-"""The mean D of each pair of tasks, from whatever holds it: a dissociation, a specialization study, or a table of pairs."""
+"""The mean D of each pair of tasks, from whatever holds it: a dissociation, a specialization study, or a
+table of pairs."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,39 +19,43 @@ from headwise.tasks import read_table
 if TYPE_CHECKING:
     import xarray as xr
 
-GIVE = "give a folder that `headwise dissociate --out` wrote, the run of a specialization study, or a table of pairs"
+GIVE = (
+    "give a folder that `headwise dissociate --out` wrote, the run of a specialization study, or a table of "
+    "pairs"
+)
 
 
 def read_dissociation(path: Path, tasks: Iterable[str], model: str | None = None) -> "xr.DataArray":
     """The average D of each pair, over seeds where there are several.
 
     Args:
-        path: a folder that `headwise dissociate` wrote, or its table of pairs (A, B, D in percent); the run of a finished
-            specialization study, or its table pairs-mean; or any table (csv, parquet) with columns task, other, d. Lines at the head
-            of a CSV file that begin with "# " are notes.
+        path: a folder that `headwise dissociate` wrote, or its table of pairs (A, B, D in percent); the run
+            of a finished specialization study, or its table pairs-mean; or any table (csv, parquet) with
+            columns task, other, d. Lines at the head of a CSV file that begin with "# " are notes.
         tasks: the names to look for.
         model: whose D, where there are several models; of several methods it is plain multi-task training.
 
     Raises:
-        HeadwiseError: the table has other columns, lacks a pair of the tasks, or has several values that are no seeds.
+        HeadwiseError: the table has other columns, lacks a pair of the tasks, or has several values that are
+            no seeds.
     """
     from headwise.similarity import labelled
 
     names = list(tasks)
-    found = _of_one(_pairs(path), path, model)
+    pairs = _of_one(_pairs(path), path, model)
     short = {
         name.removeprefix("grammar:"): name for name in names
     }  # results call a grammar task by its own name
     values = np.full((len(names), len(names)), np.nan)
     np.fill_diagonal(values, 0)
-    known = {
-        side: found[side].map(lambda name: short.get(str(name), str(name))) for side in ("task", "other")
+    sides = {
+        side: pairs[side].map(lambda name: short.get(str(name), str(name))) for side in ("task", "other")
     }
     for i, a in enumerate(names):
         for j, b in enumerate(names[:i]):
-            rows = found[
-                ((known["task"] == a) & (known["other"] == b))
-                | ((known["task"] == b) & (known["other"] == a))
+            rows = pairs[
+                ((sides["task"] == a) & (sides["other"] == b))
+                | ((sides["task"] == b) & (sides["other"] == a))
             ]
             _check_rows(rows, f"{path} has {len(rows)} values of D for the pair {b} and {a}")
             values[i, j] = values[j, i] = rows["d"].mean()
@@ -63,7 +68,8 @@ def read_dissociation(path: Path, tasks: Iterable[str], model: str | None = None
 def _pairs(path: Path) -> pd.DataFrame:
     """The rows with columns task, other and d (a share), and those that say where each comes from."""
     if path.is_dir():
-        frame = _of_study(path) if manifest.read(path)["kind"] == "study" else _of_dissociation(path)
+        is_study = manifest.read(path)["kind"] == "study"
+        frame = _of_study(path) if is_study else _of_dissociation(path)
     elif path.is_file():
         frame = unmarked(read_table(path, notes=True, numbers=True))
     else:
@@ -82,10 +88,10 @@ def _of_dissociation(path: Path) -> pd.DataFrame:
     from headwise.lesions import Dissociation
     from headwise.store import load
 
-    found = load(path)
-    if not isinstance(found, Dissociation):
-        raise HeadwiseError(f"{path} holds a {type(found).__name__}: {GIVE}")
-    return found.table("pairs")
+    dissociation = load(path)
+    if not isinstance(dissociation, Dissociation):
+        raise HeadwiseError(f"{path} holds a {type(dissociation).__name__}: {GIVE}")
+    return dissociation.table("pairs")
 
 
 def _of_study(path: Path) -> pd.DataFrame:
@@ -104,11 +110,11 @@ def _of_one(frame: pd.DataFrame, path: Path, model: str | None) -> pd.DataFrame:
     if model is not None:
         if "model" not in frame:
             raise HeadwiseError(f"{path} does not say which model a D is of: remove dissociation_model")
-        known = frame["model"].drop_duplicates().tolist()
+        models = frame["model"].drop_duplicates().tolist()
         frame = frame[frame["model"] == model]
         if frame.empty:
             raise HeadwiseError(
-                f"{path} has no D of the model {model!r}; dissociation_model is one of: {', '.join(known)}"
+                f"{path} has no D of the model {model!r}; dissociation_model is one of: {', '.join(models)}"
             )
     elif "model" in frame and frame["model"].nunique() > 1:
         several = ", ".join(frame["model"].drop_duplicates())
@@ -117,7 +123,8 @@ def _of_one(frame: pd.DataFrame, path: Path, model: str | None) -> pd.DataFrame:
         if PLAIN not in set(frame["method"]):
             several = ", ".join(frame["method"].drop_duplicates())
             raise HeadwiseError(
-                f"{path} has D of several methods ({several}), but none of {PLAIN}: give a table of one of them"
+                f"{path} has D of several methods ({several}), but none of {PLAIN}: give a table of one of "
+                "them"
             )
         frame = frame[frame["method"] == PLAIN]
     return frame

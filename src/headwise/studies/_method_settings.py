@@ -1,4 +1,5 @@
-"""Settings that both a recipe's trainings and some methods have: whose holds; and what trained models take."""
+"""Settings that both a recipe's trainings and some methods have: whose holds; and what trained models
+take."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,26 +22,30 @@ def shared_options(method: str) -> dict[str, FieldInfo]:
 
 
 def of_methods(training: Train, methods: Sequence[str]) -> Train:
-    """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too (lora its rate) is the method's."""
-    own = {name: option.default for method in methods for name, option in shared_options(method).items()}
-    return training.with_changes(
-        **{name: value for name, value in own.items() if name not in training.model_fields_set}
-    )
+    """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too
+    (lora its rate) is the method's."""
+    defaults: dict[str, Any] = {}
+    for method in methods:
+        for name, option in shared_options(method).items():
+            if name not in training.model_fields_set:
+                defaults[name] = option.default
+    return training.with_changes(**defaults)
 
 
 def warn_of_replaced(
     training: Train, methods: Iterable[str], options: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Warns of settings that methods have of their own (lora its rate) and the recipe replaces for all of them."""
+    """Warns of settings that methods have of their own (lora its rate) and the recipe replaces for all of
+    them."""
     for method in dict.fromkeys(methods):
         for name, option in shared_options(method).items():
             if name not in training.model_fields_set or name in options.get(method, {}):
                 continue
-            chosen = getattr(training, name)
-            if chosen != option.default:
+            recipe_setting = getattr(training, name)
+            if recipe_setting != option.default:
                 warnings.warn(
-                    f"{method} trains with the recipe's {name} {chosen}, not with its own {option.default}; to keep its own: "
-                    f"method_options.{method}.{name} = {option.default}",
+                    f"{method} trains with the recipe's {name} {recipe_setting}, not with its own "
+                    f"{option.default}; to keep its own: method_options.{method}.{name} = {option.default}",
                     stacklevel=2,
                 )
 

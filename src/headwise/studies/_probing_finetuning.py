@@ -1,4 +1,5 @@
-"""Fine-tuning from the last layer, the best layer and the top-n heads (Table 4), and what it does to the heat maps (Fig. 4)."""
+"""Fine-tuning from the last layer, the best layer and the top-n heads (Table 4), and what it does to the heat
+maps (Fig. 4)."""
 
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -20,7 +21,8 @@ from headwise.training import Train
 
 
 class FineTuningRecipe(engine.Recipe):
-    """Every model × task × embedding × seed. `after` probes the heads again after fine-tuning, for the first seed.
+    """Every model × task × embedding × seed. `after` probes the heads again after fine-tuning, for the first
+    seed.
 
     The defaults of `training` are the paper's (A.4)."""
 
@@ -34,14 +36,15 @@ class FineTuningRecipe(engine.Recipe):
     training: Train = Train(epochs=3, max_length=128)
 
 
-def source_of(found: Probes, task: str, embedding: str) -> HeadSet | int:
-    """Where a model is fine-tuned from: the last layer, the best layer or the top heads, as validation chose them."""
-    part = found.data.sel(task=task)
+def source_of(probes: Probes, task: str, embedding: str) -> HeadSet | int:
+    """Where a model is fine-tuned from: the last layer, the best layer or the top heads, as validation chose
+    them."""
+    task_scores = probes.data.sel(task=task)
     if embedding == "last":
-        return int(part.sizes["layer"]) - 1
+        return int(task_scores.sizes["layer"]) - 1
     if embedding == "best":
-        return int(np.argmax(part["layer_validation"].values))
-    return HeadSet(ranked_heads(part["validation"].values)[: int(found.data.attrs["n_top"])])
+        return int(np.argmax(task_scores["layer_validation"].values))
+    return HeadSet(ranked_heads(task_scores["validation"].values)[: int(probes.data.attrs["n_top"])])
 
 
 @engine.step(version=2)
@@ -62,9 +65,11 @@ def fine_tune(
     from headwise.probing import EmbeddedModel, probe, three_splits
     from headwise.training import TrainingRun, evaluate
 
-    (given,) = open_tasks(tasks, [task])
-    splits = three_splits(given, probing.examples, probing.seed)
-    tuned = Task.from_examples(given.name, splits, metric=given.metric, synthetic=given.synthetic)
+    (source_task,) = open_tasks(tasks, [task])
+    splits = three_splits(source_task, probing.examples, probing.seed)
+    tuned = Task.from_examples(
+        source_task.name, splits, metric=source_task.metric, synthetic=source_task.synthetic
+    )
     before: Probes = load(probed.model("probes"))
     source = source_of(before, tuned.name, embedding)
     opened = open_model(str(model), need="encoder")
@@ -85,7 +90,7 @@ def fine_tune(
     out.table("predictions", pd.DataFrame({"prediction": result.predictions, "label": splits["test"].labels}))
     if after:
         changes: dict[str, Any] = {"controls": (), "sweep": (), "tokenizer": opened.tokenizer}
-        probes = probe(embedded.encoder, given, **probing.given() | changes)
+        probes = probe(embedded.encoder, source_task, **probing.given() | changes)
         out.array("after", probes.scores.squeeze("task", drop=True))
         out.model("probes", probes)
 
@@ -99,31 +104,33 @@ def compare(
     probed: list[engine.Result],
     probed_places: list[dict[str, Any]],
 ) -> None:
-    """Medians over seeds (Table 4), and each heat map's shift (Fig. 4); `places` are the coordinates of the results, and whether heads were
-    probed after."""
+    """Medians over seeds (Table 4), and each heat map's shift (Fig. 4); `places` are the coordinates of the
+    results, and whether heads were probed after."""
     from headwise.probing import shift
 
     pairs = list(zip(tuned, places, strict=True))
-    scores = pd.concat([result.table("scores").assign(**place) for result, place in pairs], ignore_index=True)
+    scores = pd.concat(
+        [result.table("scores").assign(**coords) for result, coords in pairs], ignore_index=True
+    )
     by = ["model", "task", "metric", "embedding"]
     table = scores.groupby(by, sort=False)["score"].agg(["median", "mean", "std", "count"]).reset_index()
     out.table("fine-tuning", table)
     before = {
-        (place["model"], place["task"]): load(result.model("probes"))
-        for result, place in zip(probed, probed_places, strict=True)
+        (coords["model"], coords["task"]): load(result.model("probes"))
+        for result, coords in zip(probed, probed_places, strict=True)
     }
     rows = []
-    for result, place in pairs:
-        if place["after"]:
-            moved = shift(before[place["model"], place["task"]], load(result.model("probes"))).table
-            rows.append(moved.assign(model=place["model"], embedding=place["embedding"]))
+    for result, coords in pairs:
+        if coords["after"]:
+            moved = shift(before[coords["model"], coords["task"]], load(result.model("probes"))).table
+            rows.append(moved.assign(model=coords["model"], embedding=coords["embedding"]))
     if rows:
         out.table("shift", pd.concat(rows, ignore_index=True))
 
 
 def cells(recipe: FineTuningRecipe) -> Iterator[engine.Cell]:
     """Probes first, then one cell per fine-tuning, then the tables."""
-    tuned, places, probed = [], [], []
+    tuned, tuned_coords, probed = [], [], []
     for (label, model), name in product(recipe.models.items(), task_names(recipe.tasks)):
         first = probing_cell(label, model, name, recipe.tasks, recipe.probing)
         probed.append(first)
@@ -136,14 +143,14 @@ def cells(recipe: FineTuningRecipe) -> Iterator[engine.Cell]:
                 "training": recipe.training,
                 "after": after,
             }
-            place = {"model": label, "task": name, "embedding": embedding, "seed": seed}
-            tuned.append(engine.Cell(fine_tune, arguments, place, seed=seed))
-            places.append({**place, "after": after})
+            coords = {"model": label, "task": name, "embedding": embedding, "seed": seed}
+            tuned.append(engine.Cell(fine_tune, arguments, coords, seed=seed))
+            tuned_coords.append({**coords, "after": after})
     yield from probed
     yield from tuned
     arguments = {
         "tuned": tuned,
-        "places": places,
+        "places": tuned_coords,
         "probed": probed,
         "probed_places": [dict(cell.coords) for cell in probed],
     }

@@ -1,4 +1,5 @@
-"""Probing as a study: every model × task, then the papers' tables over all of them (Tables 3 and 5, Figs. 3, 5, 6, 7)."""
+"""Probing as a study: every model × task, then the papers' tables over all of them (Tables 3 and 5, Figs. 3,
+5, 6, 7)."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -32,26 +33,26 @@ def probe_task(
     from headwise.probing import probe
 
     (opened,) = open_tasks(tasks, [task])
-    found = probe(str(model), opened, **probing.given())
+    probes = probe(str(model), opened, **probing.given())
     for name in ("test", "validation", "stderr", "control", "random_encoder"):
-        if name in found.data:
-            out.array(name.replace("_", "-"), found.data[name].squeeze("task", drop=True))
-    metric = str(found.data["metric"].item())  # the model's own where it was trained on the task
-    embeddings = found.embeddings.drop(columns="task").assign(metric=metric, synthetic=opened.synthetic)
+        if name in probes.data:
+            out.array(name.replace("_", "-"), probes.data[name].squeeze("task", drop=True))
+    metric = str(probes.data["metric"].item())  # the model's own where it was trained on the task
+    embeddings = probes.embeddings.drop(columns="task").assign(metric=metric, synthetic=opened.synthetic)
     out.table("embeddings", embeddings)
-    out.table("sweep", found.sweep.drop(columns="task"))
-    out.model("probes", found)
+    out.table("sweep", probes.sweep.drop(columns="task"))
+    out.model("probes", probes)
 
 
 @engine.step(version=2)
 def summarise(out: engine.Out, *, probed: list[engine.Result]) -> None:
     """One model's tables over its tasks."""
-    found = Probes.join([load(result.model("probes")) for result in probed])
-    out.table("probing", found.table().assign(metric=found.data["metric"].to_series()).reset_index())
-    sizes = found.embeddings.groupby("task")["examples"].first().rename("test examples")
-    out.table("controls", found.controls().join(sizes).reset_index())
-    if found.has_syntactic_and_semantic:
-        out.table("syntactic-semantic", found.syntactic_semantic())
+    probes = Probes.join([load(result.model("probes")) for result in probed])
+    out.table("probing", probes.table().assign(metric=probes.data["metric"].to_series()).reset_index())
+    sizes = probes.embeddings.groupby("task")["examples"].first().rename("test examples")
+    out.table("controls", probes.controls().join(sizes).reset_index())
+    if probes.has_syntactic_and_semantic:
+        out.table("syntactic-semantic", probes.syntactic_semantic())
 
 
 def probing_cell(
@@ -76,7 +77,10 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     tasks = recipe.tasks
     if meant := set(tasks.names) & set(get_args(Source)):
-        yield f"tasks.names: {min(meant)!r} is a source of tasks: write source = {min(meant)!r}, on the command line --source {min(meant)}"
+        yield (
+            f"tasks.names: {min(meant)!r} is a source of tasks: write source = {min(meant)!r}, on the "
+            f"command line --source {min(meant)}"
+        )
     elif tasks.origin in ("senteval", "treebank") and tasks.data is None:
         yield f"tasks.data: a folder is needed for source = {tasks.origin!r}"
     elif tasks.origin == "tasks" and not tasks.names and tasks.file is None:
@@ -85,15 +89,13 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
         try:
             task_names(tasks)
             if tasks.origin in ("senteval", "tasks"):
-                open_tasks(
-                    tasks
-                )  # a name that is misspelt, or not in the folder, fails here rather than in a cell
+                # a name that is misspelt, or not in the folder, fails here rather than in a cell
+                open_tasks(tasks)
         except HeadwiseError as error:
-            yield f"tasks: {error}" + (
-                "; presets and tables of a tasks file need source = 'tasks'"
-                if tasks.origin != "tasks"
-                else ""
-            )
+            if tasks.origin == "tasks":
+                yield f"tasks: {error}"
+            else:
+                yield f"tasks: {error}; presets and tables of a tasks file need source = 'tasks'"
 
 
 probing_study = engine.Study(ProbingRecipe, cells, check, of_probing)
@@ -113,38 +115,44 @@ def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
 
 def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[Task]:
     """The tasks themselves; some of them by name, or all the recipe asks for."""
-    found = _open_tasks(tasks, names)
+    opened = _open_tasks(tasks, names)
     if tasks.held_out and tasks.origin != "tasks":
-        found = [task.held_out() for task in found]
-    return found if tasks.metric is None else [task.with_metric(tasks.metric) for task in found]
+        opened = [task.held_out() for task in opened]
+    if tasks.metric is None:
+        return opened
+    return [task.with_metric(tasks.metric) for task in opened]
 
 
 def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
-    wanted = list(names) if names is not None else list(tasks.names) or None
+    task_list: list[str] | None
+    if names is None:
+        task_list = list(tasks.names) or None
+    else:
+        task_list = list(names)
     if tasks.origin == "tasks":
-        return tasks.find(wanted or [])
+        return tasks.find(task_list or [])
     if tasks.origin == "grammar":
         from headwise.probing import grammar_tasks
 
-        return grammar_tasks(tasks.size, wanted, seed=tasks.seed or 0)
+        return grammar_tasks(tasks.size, task_list, seed=tasks.seed or 0)
     if tasks.data is None:
         raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.origin!r}")
     if tasks.origin == "treebank":
         from headwise.probing import treebank_tasks
 
-        return treebank_tasks(tasks.data, wanted, skip_bad=True, seed=tasks.seed or 0)
+        return treebank_tasks(tasks.data, task_list, skip_bad=True, seed=tasks.seed or 0)
     from headwise.probing import senteval_tasks
 
-    return senteval_tasks(tasks.data, wanted)
+    return senteval_tasks(tasks.data, task_list)
 
 
 def probes_of(run: str | Path, model: str | None = None) -> Probes:
     """What a finished probing study found for one of its models."""
     where = {} if model is None else {"model": model}
-    found = list(engine.open(run).results("probe-task", **where))
-    labels = {task["coords"]["model"] for task, _ in found}
+    results = list(engine.open(run).results("probe-task", **where))
+    labels = {task["coords"]["model"] for task, _ in results}
     if len(labels) != 1:
         raise HeadwiseError(
             f"{run} holds probes of {', '.join(sorted(labels)) or 'no model'}: name one with model="
         )
-    return Probes.join([load(result.model("probes")) for _, result in found])
+    return Probes.join([load(result.model("probes")) for _, result in results])

@@ -1,7 +1,8 @@
-"""Roles of language-model heads as a study: which heads do what on repeated random tokens, and what is left without the strongest.
+"""Roles of language-model heads as a study: which heads do what on repeated random tokens, and what is left
+without the strongest.
 
-Models × weights (trained, and twins of random weights). The strongest heads of one role are silenced while the model reads other
-sequences of the same kind, beside as many random heads of the same layers.
+Models × weights (trained, and twins of random weights). The strongest heads of one role are silenced while
+the model reads other sequences of the same kind, beside as many random heads of the same layers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,8 +29,9 @@ BATCH = 4  # sequences read at once
 class RolesRecipe(engine.Recipe):
     """Whose heads are looked at, and how many of them are silenced.
 
-    `sequences` of `repeated` random tokens, each repeated once, find the heads; `held_out` others judge the lesions. Every model with
-    its trained weights has a twin of the same architecture with random weights, unless `twins = false`.
+    `sequences` of `repeated` random tokens, each repeated once, find the heads; `held_out` others judge the
+    lesions. Every model with its trained weights has a twin of the same architecture with random weights,
+    unless `twins = false`.
     """
 
     kind: Literal["roles"]
@@ -61,7 +63,8 @@ def measure(
     draws: int,
     dtype: Literal["float32", "bfloat16", "float16", "auto"],
 ) -> None:
-    """One model: the scores of its heads, the strongest ones, and every held-out sequence under every lesion."""
+    """One model: the scores of its heads, the strongest ones, and every held-out sequence under every
+    lesion."""
     import torch
 
     from headwise._base.opener import fresh
@@ -92,42 +95,39 @@ def measure(
         )
     if top > len(heads.all()):
         raise HeadwiseError(f"top = {top}: {model} has {len(heads.all())} heads")
-    ranked = {
-        role: sorted(heads.all(), key=lambda place: -float(one[place])) for role, one in _by_role(scores)
-    }
+    ranked = {role: ranked_by(scores.sel(role=role), heads.all()) for role in roles}
     out.array("scores", scores)
     best = [strongest(scores, role, ranked[role][:top]) for role in roles]
     out.table("strongest", pd.concat(best, ignore_index=True))
-    chosen = HeadSet(ranked[silenced][:top])
-    spare, rng = spare_heads(chosen, heads), np.random.default_rng(out.seed)
-    others = [
-        HeadSet(
-            (layer, int(head))
-            for layer, own in chosen.layers().items()
-            for head in rng.choice(spare[layer], len(own), False)
-        )
-        for _ in range(draws)
-    ]
+    strongest_heads = HeadSet(ranked[silenced][:top])
+    spare, rng = spare_heads(strongest_heads, heads), np.random.default_rng(out.seed)
+    control_sets = []
+    for _ in range(draws):
+        drawn: list[tuple[int, int]] = []
+        for layer, layer_heads in strongest_heads.layers().items():
+            numbers = rng.choice(spare[layer], len(layer_heads), False)
+            drawn += [(layer, int(head)) for head in numbers]
+        control_sets.append(HeadSet(drawn))
     # seeds apart: not the sequences on which the heads were found
     rows = torch.tensor(reader.repeated_rows(held_out, repeated, seed=out.seed + 1000)).to(reader.device)
     start = len(reader.before) + repeated
     lesions = [
         (NONE, 0, HeadSet()),
-        (STRONGEST, 0, chosen),
-        *((RANDOM, draw, one) for draw, one in enumerate(others)),
+        (STRONGEST, 0, strongest_heads),
+        *((RANDOM, draw, role_scores) for draw, role_scores in enumerate(control_sets)),
     ]
-    found = []
+    frames = []
     for name, draw, head_set in out.progress(lesions, "silencing heads"):
         hits, losses = [], []
         with torch.inference_mode(), heads.silenced(head_set):
-            for part in torch.split(rows, BATCH):
-                right, loss = copied(language_model(part, use_cache=False).logits, part, start, repeated)
+            for batch in torch.split(rows, BATCH):
+                right, loss = copied(language_model(batch, use_cache=False).logits, batch, start, repeated)
                 hits.append(100 * right.double().mean(1))
                 losses.append(loss.double().mean(1))
         values = {"accuracy": torch.cat(hits).cpu().numpy(), "loss": torch.cat(losses).cpu().numpy()}
-        same = {"silenced": name, "draw": draw, "heads": " ".join(map(_said, head_set))}
-        found.append(pd.DataFrame({**same, "sequence": range(held_out), **values}))
-    out.table("judged", pd.concat(found, ignore_index=True))
+        same = {"silenced": name, "draw": draw, "heads": " ".join(map(head_label, head_set))}
+        frames.append(pd.DataFrame({**same, "sequence": range(held_out), **values}))
+    out.table("judged", pd.concat(frames, ignore_index=True))
 
 
 def refuse_others(model: engine.ModelName) -> None:
@@ -141,31 +141,34 @@ def refuse_others(model: engine.ModelName) -> None:
     kind = own_kind(open_config(inner if inner.is_dir() else folder))
     if kind not in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), "AutoModelForCausalLM"}:
         raise HeadwiseError(
-            f"{model} is a {kind}, not a causal language model, and the study counts the next tokens that a model predicts: give a model "
-            "with a language-model head (gpt2, for instance); `headwise roles` scores the heads of any model"
+            f"{model} is a {kind}, not a causal language model, and the study counts the next tokens that a "
+            "model predicts: give a model with a language-model head (gpt2, for instance); `headwise roles` "
+            "scores the heads of any model"
         )
 
 
-def _by_role(scores: Any) -> Iterator[tuple[str, Any]]:
-    return ((str(role), scores.sel(role=role)) for role in scores["role"].values)
+def ranked_by(role_scores: Any, heads: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Heads from the highest score to the lowest."""
+    return sorted(heads, key=lambda head: -float(role_scores[head]))
 
 
-def _said(place: tuple[int, int]) -> str:
-    return f"L{place[0]}H{place[1]}"
+def head_label(head: tuple[int, int]) -> str:
+    layer, number = head
+    return f"L{layer}H{number}"
 
 
-def strongest(scores: Any, role: str, places: Sequence[tuple[int, int]]) -> pd.DataFrame:
+def strongest(scores: Any, role: str, ranked: Sequence[tuple[int, int]]) -> pd.DataFrame:
     """The strongest heads of a role, their shares of attention and chance levels in percent."""
     chance = scores["chance"].sel(role=role)
     rows = [
         {
             "role": role,
             "rank": rank,
-            "head": _said(place),
-            "share": 100 * float(scores.sel(role=role)[place]),
-            "chance": 100 * float(chance[place[0]]),
+            "head": head_label(head),
+            "share": 100 * float(scores.sel(role=role)[head]),
+            "chance": 100 * float(chance[head[0]]),
         }
-        for rank, place in enumerate(places, 1)
+        for rank, head in enumerate(ranked, 1)
     ]
     return pd.DataFrame(rows)
 
@@ -179,7 +182,8 @@ def tables(
     silenced: str,
     top: int,
 ) -> None:
-    """The strongest heads, what silencing them costs beside random heads, and each random draw, over all models."""
+    """The strongest heads, what silencing them costs beside random heads, and each random draw, over all
+    models."""
     heads, lesions, draws = [], [], []
     plural = "s" * (top != 1)
     labels = {
@@ -187,39 +191,47 @@ def tables(
         STRONGEST: f"{top} strongest {silenced} head{plural}",
         RANDOM: f"{top} random head{plural} of the same layers",
     }
-    for result, place in zip(measured, places, strict=True):
+    for result, coords in zip(measured, places, strict=True):
         judged = result.table("judged")
         drawn = judged[judged["silenced"] == RANDOM].groupby("draw")
         means = drawn[["accuracy", "loss"]].mean().reset_index()
         means.insert(1, "heads", drawn["heads"].first().to_numpy())
-        heads.append(_placed(result.table("strongest"), place))
-        draws.append(_placed(means, place))
+        heads.append(_placed(result.table("strongest"), coords))
+        draws.append(_placed(means, coords))
         rows = []
         for name, label in labels.items():
-            values = means if name == RANDOM else judged[judged["silenced"] == name]
-            rows.append({"silenced": label, **summary(values, "draws" if name == RANDOM else "sequences")})
-        lesions.append(_placed(pd.DataFrame(rows), place))
+            if name == RANDOM:
+                outcome = summary(means, "draws")
+            else:
+                outcome = summary(judged[judged["silenced"] == name], "sequences")
+            rows.append({"silenced": label, **outcome})
+        lesions.append(_placed(pd.DataFrame(rows), coords))
     for name, frames in (("heads", heads), ("lesions", lesions), ("draws", draws)):
         out.table(name, pd.concat(frames, ignore_index=True))
 
 
-def _placed(frame: pd.DataFrame, place: dict[str, str]) -> pd.DataFrame:
+def _placed(frame: pd.DataFrame, coords: dict[str, str]) -> pd.DataFrame:
     """A table with model and weights as its first columns."""
-    return pd.concat([pd.DataFrame(place, index=frame.index), frame], axis=1)
+    return pd.concat([pd.DataFrame(coords, index=frame.index), frame], axis=1)
 
 
 def summary(values: pd.DataFrame, unit: str) -> dict[str, Any]:
-    """Mean accuracy (percent) with its 95 % interval, Student's t over sequences or draws, and mean loss (nats)."""
+    """Mean accuracy (percent) with its 95 % interval, Student's t over sequences or draws, and mean loss
+    (nats)."""
     accuracy = values["accuracy"].to_numpy()
-    few = len(np.unique(accuracy)) < FEW
-    low, high = (np.nan, np.nan) if few else t_interval(accuracy)
+    low, high = np.nan, np.nan
+    note = f"no interval: fewer than {FEW} distinct values"
+    if len(np.unique(accuracy)) >= FEW:
+        bounds = t_interval(accuracy)
+        low, high = max(float(bounds[0]), 0.0), min(float(bounds[1]), 100.0)
+        note = ""
     return {
         "accuracy": accuracy.mean(),
-        "low": max(float(low), 0.0) if not few else np.nan,
-        "high": min(float(high), 100.0) if not few else np.nan,
+        "low": low,
+        "high": high,
         "loss": values["loss"].mean(),
         "interval over": f"{len(values)} {unit}",
-        "note": f"no interval: fewer than {FEW} distinct values" if few else "",
+        "note": note,
     }
 
 
@@ -246,7 +258,10 @@ def cells(recipe: RolesRecipe) -> Iterator[engine.Cell]:
 def check(recipe: RolesRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     if recipe.silenced not in recipe.roles:
-        yield f"silenced: {recipe.silenced!r} is none of roles, which has {', '.join(recipe.roles)}; add it there"
+        yield (
+            f"silenced: {recipe.silenced!r} is none of roles, which has {', '.join(recipe.roles)}; add it "
+            "there"
+        )
 
 
 study = engine.Study(RolesRecipe, cells, check, of_roles)

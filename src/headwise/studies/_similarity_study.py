@@ -1,4 +1,5 @@
-"""The similarity study as cells: sentence vectors, pair-wise transfers and head scores, the matrices from them, and their link with D."""
+"""The similarity study as cells: sentence vectors, pair-wise transfers and head scores, the matrices from
+them, and their link with D."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,11 +24,12 @@ from headwise.training import FewShot
 
 
 class SimilarityRecipe(Similarity, engine.Recipe):
-    """`models` names, for every task, the folder of the model trained on it alone; `tasks` where their data is, if the models do not
-    remember it; `fewshot` how AHP's models are fine-tuned.
+    """`models` names, for every task, the folder of the model trained on it alone; `tasks` where their data
+    is, if the models do not remember it; `fewshot` how AHP's models are fine-tuned.
 
-    `trained` is the run of a training study (or of `headwise train`): its single-task models and its multi-task model are taken where
-    `models` and `multitask` are not given; `where` chooses among several (model, sampling, seed).
+    `trained` is the run of a training study (or of `headwise train`): its single-task models and its
+    multi-task model are taken where `models` and `multitask` are not given; `where` chooses among several
+    (model, sampling, seed).
     """
 
     kind: Literal["similarity"] = "similarity"
@@ -92,7 +94,7 @@ def similarities(
 
     made_up = [task in synthetic for task in tasks]
     out.table("similarity-tasks", pd.DataFrame({"task": tasks, "synthetic": made_up}))
-    found: dict[str, xr.DataArray] = {}
+    matrices: dict[str, xr.DataArray] = {}
     by_task = dict(zip(tasks, vectors or [], strict=False))
     plain = {
         task: result.array("sentence-vectors").values
@@ -100,10 +102,10 @@ def similarities(
         if "sentence-vectors.nc" in result.names
     }
     if plain:
-        found |= {"DSE": similarity.dse(plain), "CRA": similarity.cra(plain)}
+        matrices |= {"DSE": similarity.dse(plain), "CRA": similarity.cra(plain)}
     if brain is not None:
         data = similarity.read_pereira(brain)
-        found["CNM"] = similarity.cnm(
+        matrices["CNM"] = similarity.cnm(
             {task: result.array("brain-vectors").values for task, result in by_task.items()}, data
         )
     if transfers:
@@ -111,27 +113,27 @@ def similarities(
         for (source, target), result in zip(pairs, transfers, strict=True):
             losses[target][source] = result.array("loss").mean("seed").values
         out.array("ahp-transfer", similarity.transfer_affinity(losses))
-        found["AHP"] = similarity.ahp(losses)
+        matrices["AHP"] = similarity.ahp(losses)
     if scores is not None:
         # a grammar task's own name lacks its prefix
         named = load(scores.folder).assign_coords(task=list(tasks))
-        found["heads"] = similarity.head_similarity(named)
-    for name, matrix in found.items():
+        matrices["heads"] = similarity.head_similarity(named)
+    for name, matrix in matrices.items():
         out.array(name.lower(), matrix)
-    if len(found) > 1:
-        out.table("agreement", similarity.agreement(found))
+    if len(matrices) > 1:
+        out.table("agreement", similarity.agreement(matrices))
     if dissociation is not None:
         d = similarity.labelled(np.array(dissociation), list(tasks), "dissociation")
-        result = similarity.link(found, d, paradigm=paradigm, alternative=alternative)
+        result = similarity.link(matrices, d, paradigm=paradigm, alternative=alternative)
         out.table("similarity-pairs", result.pairs)
         out.table("similarity-link", result.tests)
         if result.paradigm_means:
             out.json("paradigm-means", dict(result.paradigm_means))
     else:
         rows = []
-        for task, other in combinations(tasks, 2):
-            values = {name: float(matrix.sel(task=task, other=other)) for name, matrix in found.items()}
-            rows.append({"task": task, "other": other, **values})
+        for task, partner in combinations(tasks, 2):
+            values = {name: float(matrix.sel(task=task, other=partner)) for name, matrix in matrices.items()}
+            rows.append({"task": task, "other": partner, **values})
         out.table("similarity-pairs", pd.DataFrame(rows))
 
 
@@ -151,8 +153,9 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
             engine.Cell(vectors, {"model": model, **read}, {"task": task})
             for task, model in recipe.models.items()
         ]
-    pairs = list(product(names, names)) if recipe.ahp else []
+    pairs: list[tuple[str, str]] = []
     if recipe.ahp:
+        pairs = list(product(names, names))
         sources = {name: _known_as(recipe, name) for name in names}
         measured["transfers"] = [
             _transfer(recipe, source, target, sources[target]) for source, target in pairs
@@ -164,8 +167,10 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
             "examples": recipe.score_examples,
         }
         measured["scores"] = engine.Cell(head_scores, arguments)
-    for given in measured.values():
-        yield from [given] if isinstance(given, engine.Cell) else given
+    for name in ("vectors", "transfers"):
+        yield from measured.get(name, [])
+    if "scores" in measured:
+        yield measured["scores"]
     arguments = {
         **measured,
         "tasks": names,
@@ -203,15 +208,16 @@ def check(recipe: SimilarityRecipe) -> Iterable[str]:
         yield f"trained: {error}"
         return
     if len(recipe.models) < 3:
-        known = (
-            f"given {', '.join(recipe.models)}"
-            if recipe.models
-            else "name them, or give trained, the run of a training study"
-        )
-        yield f"models: three tasks or more are compared, each with a model trained on it alone; {known}"
+        hint = "name them, or give trained, the run of a training study"
+        if recipe.models:
+            hint = f"given {', '.join(recipe.models)}"
+        yield f"models: three tasks or more are compared, each with a model trained on it alone; {hint}"
         return
     if recipe.sentences is None and recipe.brain is None and not recipe.ahp and recipe.multitask is None:
-        yield "the recipe requests no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or multitask (heads)"
+        yield (
+            "the recipe requests no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or "
+            "multitask (heads)"
+        )
     try:
         _dissociation(recipe)
     except HeadwiseError as error:
@@ -232,39 +238,43 @@ def with_models(recipe: SimilarityRecipe) -> SimilarityRecipe:
     if not models:
         alone = single_task_models(recipe.trained, recipe.where)
         models = {task: engine.ModelName(folder) for task, folder in alone.items()}
-    if together is None and (found := multi_task_model(recipe.trained, recipe.where)) is not None:
-        together = engine.ModelName(found)
+    if together is None:
+        folder = multi_task_model(recipe.trained, recipe.where)
+        if folder is not None:
+            together = engine.ModelName(folder)
     return recipe.model_copy(update={"models": models, "multitask": together})
 
 
 def _dissociation(recipe: SimilarityRecipe) -> tuple[tuple[float, ...], ...] | None:
-    """D of every pair, in the order of the models: values, so that a cell's key does not depend on the file that they come from."""
+    """D of every pair, in the order of the models: values, so that a cell's key does not depend on the file
+    that they come from."""
     from headwise.studies._mean_d import read_dissociation
 
     if recipe.dissociation is None:
         return None
-    found = read_dissociation(recipe.dissociation, recipe.models, recipe.dissociation_model)
-    return tuple(tuple(row) for row in found.values.tolist())
+    matrix = read_dissociation(recipe.dissociation, recipe.models, recipe.dissociation_model)
+    return tuple(tuple(row) for row in matrix.values.tolist())
 
 
 def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
     from headwise.models import remembered_tasks
 
-    found = {
+    model_tasks = {
         name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()
     }
-    return {name: "two" if task.pairs else "one" for name, task in found.items()}
+    return {name: "two" if task.pairs else "one" for name, task in model_tasks.items()}
 
 
 def _generated(recipe: SimilarityRecipe) -> tuple[str, ...]:
-    """Tasks whose text was generated, as far as models or the recipe say where it came from: sentences and brain data need neither."""
+    """Tasks whose text was generated, as far as models or the recipe say where it came from: sentences and
+    brain data need neither."""
     from headwise.models import remembered_tasks
 
-    found = []
+    generated = []
     for name, model in recipe.models.items():
         with suppress(HeadwiseError):
-            found += [name] * remembered_tasks(str(model), _source(recipe, name))[0].synthetic
-    return tuple(found)
+            generated += [name] * remembered_tasks(str(model), _source(recipe, name))[0].synthetic
+    return tuple(generated)
 
 
 def _source(recipe: SimilarityRecipe, *names: str) -> TaskSource:
@@ -275,10 +285,10 @@ def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
     """Where a task's examples come from: what the recipe says, else what its model remembers."""
     from headwise.models import remembered_tasks
 
-    (found,) = remembered_tasks(str(recipe.models[task]), _source(recipe, task))
-    origin: dict[str, Any] = found.origin or {}
-    known = {key: origin.get(key) or None for key in ("data", "file", "size", "seed", "held_out")}
-    return TaskSource(names=(origin["name"],), **known)
+    (remembered,) = remembered_tasks(str(recipe.models[task]), _source(recipe, task))
+    origin: dict[str, Any] = remembered.origin or {}
+    settings = {key: origin.get(key) or None for key in ("data", "file", "size", "seed", "held_out")}
+    return TaskSource(names=(origin["name"],), **settings)
 
 
 SIMILARITY = engine.Study(SimilarityRecipe, cells, check, section)
@@ -286,7 +296,8 @@ SIMILARITY = engine.Study(SimilarityRecipe, cells, check, section)
 
 @operation(Similarity)
 def similarity_study(models: Mapping[str, str | Path], out: str | Path, settings: Similarity) -> engine.Run:
-    """Similarity of tasks by DSE, CRA, CNM, AHP and heads, and its link with dissociation: the study of this kind.
+    """Similarity of tasks by DSE, CRA, CNM, AHP and heads, and its link with dissociation: the study of this
+    kind.
 
     Args:
         models: by task, the folder of the model trained on it alone; at least three.
@@ -297,7 +308,7 @@ def similarity_study(models: Mapping[str, str | Path], out: str | Path, settings
     """
     recipe = {
         "kind": "similarity",
-        "models": {task: str(place) for task, place in models.items()},
+        "models": {task: str(folder) for task, folder in models.items()},
         **settings.to_table(),
     }
     return engine.run_recipe(SIMILARITY, recipe, out, quiet=True)

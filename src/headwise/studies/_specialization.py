@@ -1,7 +1,8 @@
 """The specialization study: models × groups of tasks × methods × seeds, trained, lesioned and dissociated.
 
-Functional specialization: the dual-task grid with its frozen control (Fig. 2, Table 9), five tasks (Tables 3, 10, 11, Fig. 4), input
-paradigms (Table 4), what important-head training does to D (Fig. 8), its δ and α (Figs. 9, 10), and the ablation (Table 7).
+Functional specialization: the dual-task grid with its frozen control (Fig. 2, Table 9), five tasks (Tables 3,
+10, 11, Fig. 4), input paradigms (Table 4), what important-head training does to D (Fig. 8), its δ and α
+(Figs. 9, 10), and the ablation (Table 7).
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,9 +39,10 @@ SCORING_SETTINGS = {"method", "variant", "score_examples", "options"}
 class SpecializationRecipe(engine.Recipe):
     """What is trained, and how it is lesioned.
 
-    `groups` is "pairs" (every pair of the tasks is trained together, one model each), "together" (all at once), or a list of lists
-    of names. `frozen` names models that are also trained with a frozen encoder, as a control. `scorings` dissociates every trained
-    model once for each way to score heads, a name with settings that replace those of `lesions`: method, variant, score_examples, options.
+    `groups` is "pairs" (every pair of the tasks is trained together, one model each), "together" (all at
+    once), or a list of lists of names. `frozen` names models that are also trained with a frozen encoder, as
+    a control. `scorings` dissociates every trained model once for each way to score heads, a name with
+    settings that replace those of `lesions`: method, variant, score_examples, options.
     """
 
     kind: Literal["specialization"]
@@ -78,45 +80,46 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
     for label, group, seed in product(recipe.models, groups_of(recipe), range(recipe.seeds)):
         names = recipe.tasks.with_changes(names=group)
         for methods in _method_groups(recipe, label):
-            place: dict[str, Any] = {"model": label, "group": "+".join(group), "seed": seed}
-            optional = {option for method in methods for option in option_names(method)}
+            training_coords: dict[str, Any] = {"model": label, "group": "+".join(group), "seed": seed}
+            optional = set[str]().union(*(option_names(method) for method in methods))
             sweep = {"alpha": recipe.alphas, "delta": recipe.deltas}
             swept = {name: values for name, values in sweep.items() if name in optional}
-            kept = recipe.keep_models or recipe.dissociate
+            keep_models = recipe.keep_models or recipe.dissociate
             arguments = {
                 "model": recipe.models[label],
                 "tasks": names,
                 "methods": methods,
                 "sweep": swept,
                 "method_options": recipe.method_options,
-                "keep_models": kept,
+                "keep_models": keep_models,
                 "training": of_methods(training, methods),
             }
-            needed = megabytes_of(recipe.models[label], len(grid_entries(methods, swept)) if kept else 0)
-            coords = {**place, "methods": "+".join(methods)}
+            entries = grid_entries(methods, swept) if keep_models else {}
+            needed = megabytes_of(recipe.models[label], len(entries))
+            coords = {**training_coords, "methods": "+".join(methods)}
             cell = engine.Cell(train_methods, arguments, coords, seed=seed, megabytes=needed)
             trained.append(cell)
             yield cell
-            trainings = grid_entries(methods, swept) if recipe.dissociate else {}
-            for (name, (method, own)), (scoring, changes) in product(
-                trainings.items(), (recipe.scorings or {"": {}}).items()
-            ):
+            if not recipe.dissociate:
+                continue
+            scorings = recipe.scorings or {"": {}}
+            for (name, (method, options)), (scoring, changes) in product(entries.items(), scorings.items()):
                 lesions = recipe.lesions.with_changes(
                     max_length=recipe.lesions.max_length or training.max_length, **changes
                 )
                 arguments = {"trained": cell, "model": model_name(name), "tasks": names, "lesions": lesions}
-                where = {
-                    **place,
-                    **alpha_and_delta(own),
-                    "method": method,
-                    **({SCORING: scoring} if scoring else {}),
-                }
+                where = {**training_coords, **alpha_and_delta(options), "method": method}
+                if scoring:
+                    where[SCORING] = scoring
                 lesioned.append(engine.Cell(dissociation, arguments, where, seed=seed, megabytes=20))
     yield from lesioned
+    trained_coords = []
+    for cell in trained:
+        trained_coords.append({name: value for name, value in cell.coords.items() if name != "methods"})
     arguments = {
         "tasks": recipe.tasks,
         "trained": trained,
-        "trained_places": [{k: v for k, v in cell.coords.items() if k != "methods"} for cell in trained],
+        "trained_places": trained_coords,
         "lesioned": lesioned,
         "lesioned_places": [dict(cell.coords) for cell in lesioned],
     }
@@ -129,7 +132,8 @@ def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, 
     alone = [method for method in recipe.methods if method not in branching]
     if label in recipe.frozen and "frozen" not in alone:
         alone.append("frozen")
-    return [group for group in (branching, *((method,) for method in alone)) if group]
+    groups: list[tuple[str, ...]] = [(method,) for method in alone]
+    return [branching, *groups] if branching else groups
 
 
 def _scored(lesions: Dissociate, changes: dict[str, Any]) -> None:
@@ -145,15 +149,23 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         yield from wrong(f"method_options.{method}", make_method, method, **options)
     yield from not_of_recipes(recipe.training)
     if recipe.dissociate and "single-task" in recipe.methods:
-        yield "methods: single-task training makes one model per task, which cannot be dissociated; set dissociate = false"
+        yield (
+            "methods: single-task training makes one model per task, which cannot be dissociated; set "
+            "dissociate = false"
+        )
     if "distil" in recipe.methods:
         yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
     yield from wrong("lesions", check_options, recipe.lesions.method, recipe.lesions.own)
     for name, changes in recipe.scorings.items():
         if foreign := sorted(set(changes) - SCORING_SETTINGS):
             shared = [key for key in foreign if key in Dissociate.model_fields]
-            hint = f"; all scorings share {', '.join(shared)}: set it under [lesions]" if shared else ""
-            yield f"scorings.{name}: {', '.join(foreign)} cannot be set here; a scoring has {', '.join(sorted(SCORING_SETTINGS))}{hint}"
+            hint = ""
+            if shared:
+                hint = f"; all scorings share {', '.join(shared)}: set it under [lesions]"
+            yield (
+                f"scorings.{name}: {', '.join(foreign)} cannot be set here; a scoring has "
+                f"{', '.join(sorted(SCORING_SETTINGS))}{hint}"
+            )
         else:
             yield from wrong(f"scorings.{name}", _scored, recipe.lesions, changes)
     for name in {"seed", "scores", "out"} & recipe.lesions.model_fields_set:
@@ -162,9 +174,11 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         if label not in recipe.models:
             yield f"frozen: {label!r} is not among the models: {', '.join(recipe.models)}"
     problems = list(wrong("tasks", recipe.tasks.check))
-    yield from problems
-    names = () if problems else recipe.tasks.listed()
-    for group in () if problems else groups_of(recipe):
+    if problems:
+        yield from problems
+        return
+    names = recipe.tasks.listed()
+    for group in groups_of(recipe):
         unknown = [name for name in group if name not in names]
         if unknown:
             yield f"groups: {unknown[0]!r} is not among the tasks: {', '.join(names)}"

@@ -20,9 +20,9 @@ def dissociation(
     """Scores, lesions and dissociation of one trained model, kept as `headwise.dissociate` keeps them."""
     from headwise.lesions import dissociate
 
-    found, _ = tasks.find_trained()
+    opened, _ = tasks.find_trained()
     settings = lesions.with_changes(seed=out.seed, out=out.folder)
-    dissociate(trained.model(model), found, **settings.given())
+    dissociate(trained.model(model), opened, **settings.given())
 
 
 @engine.step(name="specialization-tables", version=2)
@@ -35,7 +35,8 @@ def tables(
     lesioned: list[Any],
     lesioned_places: tuple[dict[str, Any], ...],
 ) -> None:
-    """Everything side by side: one row per result and seed, and means over seeds; `..._places` are the coordinates of the results."""
+    """Everything side by side: one row per result and seed, and means over seeds; `..._places` are the
+    coordinates of the results."""
     from headwise.studies import _specialization_tables as t
 
     out.table(
@@ -44,18 +45,18 @@ def tables(
     if not lesioned:
         return
     results = [load(result.folder) for result in lesioned]
-    found: dict[str, pd.DataFrame] = {
-        name: t.stacked([rows(result) for result in results], lesioned_places) for name, rows in LONG.items()
-    }
-    weak = [
-        {name for name, outcome in result.lesions.tasks.items() if outcome.at_chance} for result in results
-    ]
-    pairs = [t.marked(result.table("pairs"), names) for result, names in zip(results, weak, strict=True)]
-    found["pairs"] = t.corrected(t.stacked(pairs, lesioned_places))
-    out.table("pairs-all", found["pairs"])
-    out.table("pairs-mean", t.pairs_over_seeds(found["pairs"]))
-    out.table("grid", t.grid(found["pairs"]))
-    d = t.overall(found["summary"])
+    long_tables: dict[str, pd.DataFrame] = {}
+    for name, rows in LONG.items():
+        long_tables[name] = t.stacked([rows(result) for result in results], lesioned_places)
+    pairs = []
+    for result in results:
+        weak = {name for name, outcome in result.lesions.tasks.items() if outcome.at_chance}
+        pairs.append(t.marked(result.table("pairs"), weak))
+    long_tables["pairs"] = t.corrected(t.stacked(pairs, lesioned_places))
+    out.table("pairs-all", long_tables["pairs"])
+    out.table("pairs-mean", t.pairs_over_seeds(long_tables["pairs"]))
+    out.table("grid", t.grid(long_tables["pairs"]))
+    d = t.overall(long_tables["summary"])
     out.table("d", d)
     if SCORING in d:
         out.table(
@@ -64,12 +65,12 @@ def tables(
                 d, [result.sets for result in results], [result.scores.sizes["layer"] for result in results]
             ),
         )
-    out.table("performance-mean", t.performance_over_seeds(found["performance"]))
-    out.table("overlap-mean", t.over_seeds(found["overlap"], ["A", "B"], ["overlap"]))
-    out.table("layers-mean", t.over_seeds(found["layers"], ["layer", "task"], ["heads"]))
-    out.table("sweep-mean", t.over_seeds(found["sweep"], ["fraction"], ["D"]))
+    out.table("performance-mean", t.performance_over_seeds(long_tables["performance"]))
+    out.table("overlap-mean", t.over_seeds(long_tables["overlap"], ["A", "B"], ["overlap"]))
+    out.table("layers-mean", t.over_seeds(long_tables["layers"], ["layer", "task"], ["heads"]))
+    out.table("sweep-mean", t.over_seeds(long_tables["sweep"], ["fraction"], ["D"]))
     two_texts = {task.name: task.pairs for task in tasks.find()}
-    out.table("paradigms", t.paradigms(found["pairs"], two_texts))
+    out.table("paradigms", t.paradigms(long_tables["pairs"], two_texts))
 
 
 def _summary(result: Dissociation) -> pd.DataFrame:

@@ -20,71 +20,75 @@ PLAIN = "multi-task"
 LEVEL = 0.05
 
 
-def places(table: pd.DataFrame) -> list[str]:
+def coordinates(table: pd.DataFrame) -> list[str]:
     """What distinguishes the rows of a table of dissociations beside the seed."""
     return [*PLACE, SCORING] if SCORING in table else PLACE
 
 
-def stacked(frames: Sequence[pd.DataFrame], places: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Tables of single results as one, each row with its place."""
-    return pd.concat(
-        [frame.assign(**place) for frame, place in zip(frames, places, strict=True)], ignore_index=True
-    )
+def stacked(frames: Sequence[pd.DataFrame], coords: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Tables of single results as one, each row with the coordinates of its result."""
+    labelled = [frame.assign(**frame_coords) for frame, frame_coords in zip(frames, coords, strict=True)]
+    return pd.concat(labelled, ignore_index=True)
 
 
 def marked(pairs: pd.DataFrame, weak: Collection[str]) -> pd.DataFrame:
-    """`at_chance`: whether one of a pair's tasks is among those that are at chance when intact, so that its D says nothing."""
+    """`at_chance`: whether one of a pair's tasks is among those that are at chance when intact, so that its D
+    says nothing."""
     return pairs.assign(at_chance=pairs["A"].isin(list(weak)) | pairs["B"].isin(list(weak)))
 
 
 def corrected(pairs: pd.DataFrame) -> pd.DataFrame:
     """`p_fdr` over all pairs of one model, method and seed, also where every pair has a model of its own."""
-    families = pairs.groupby([*(name for name in places(pairs) if name != "group"), "seed"], sort=False)["p"]
+    keys = [name for name in coordinates(pairs) if name != "group"]
+    families = pairs.groupby([*keys, "seed"], sort=False)["p"]
     return pairs.assign(p_fdr=families.transform(lambda p: false_discovery(p.to_numpy(dtype=float))))
 
 
 def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Table 9: every pair of every model, means over seeds, with the verdict on the means and how many seeds agree with it.
+    """Table 9: every pair of every model, means over seeds, with the verdict on the means and how many seeds
+    agree with it.
 
-    `seeds_significant` counts the seeds whose test of D stands at 5 % after correction over pairs; empty where the test was not run.
-    `seeds_at_chance` counts those in which a task is at chance when intact (see `tasks._chance`), so that their D says nothing.
+    `seeds_significant` counts the seeds whose test of D stands at 5 % after correction over pairs; empty
+    where the test was not run. `seeds_at_chance` counts those in which a task is at chance when intact (see
+    `tasks._chance`), so that their D says nothing.
     """
     rows = []
-    keys = [*places(pairs), "A", "B"]
-    for place, some in pairs.groupby(keys, sort=False):
-        d_a, d_b = float(some["D_A"].mean()), float(some["D_B"].mean())
-        said = verdict(d_a / 100, d_b / 100)
-        low, high = seed_interval(some["D"].to_numpy())
-        tested = "p_fdr" in some and bool(some["p_fdr"].notna().all())
+    keys = [*coordinates(pairs), "A", "B"]
+    for coords, seeds in pairs.groupby(keys, sort=False):
+        d_a, d_b = float(seeds["D_A"].mean()), float(seeds["D_B"].mean())
+        mean_verdict = verdict(d_a / 100, d_b / 100)
+        low, high = seed_interval(seeds["D"].to_numpy())
+        weak = seeds["at_chance"] if "at_chance" in seeds else seeds["D_corrected"].isna()
+        tested = "p_fdr" in seeds and bool(seeds["p_fdr"].notna().all())
+        significant = float("nan")
+        if tested:
+            significant = float((seeds["p_fdr"] <= LEVEL).sum())
         rows.append(
             {
-                **dict(zip(keys, place, strict=True)),
+                **dict(zip(keys, coords, strict=True)),
                 "D_A": d_a,
                 "D_B": d_b,
-                "D": float(some["D"].mean()),
-                "D_sd": float(some["D"].std()),
+                "D": float(seeds["D"].mean()),
+                "D_sd": float(seeds["D"].std()),
                 "D_seed_low": low,
                 "D_seed_high": high,
-                "D_corrected": float(some["D_corrected"].mean()),
-                "overlap": float(some["overlap"].mean()),
-                "verdict": said,
-                "seeds_agreeing": int((some["verdict"] == said).sum()),
-                "seeds_significant": float((some["p_fdr"] <= LEVEL).sum()) if tested else float("nan"),
-                "seeds_at_chance": int(
-                    (some["at_chance"] if "at_chance" in some else some["D_corrected"].isna()).sum()
-                ),
-                "seeds": len(some),
+                "D_corrected": float(seeds["D_corrected"].mean()),
+                "overlap": float(seeds["overlap"].mean()),
+                "verdict": mean_verdict,
+                "seeds_agreeing": int((seeds["verdict"] == mean_verdict).sum()),
+                "seeds_significant": significant,
+                "seeds_at_chance": int(weak.sum()),
+                "seeds": len(seeds),
             }
         )
     return pd.DataFrame(rows)
 
 
 def grid(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Fig. 2: mean D of every model (rows; * = frozen encoder) on every pair (columns), and the average over the pairs that all of them have."""
-    labels = [
-        label(*place)
-        for place in pairs[[name for name in ("model", "method", SCORING) if name in pairs]].to_numpy()
-    ]
+    """Fig. 2: mean D of every model (rows; * = frozen encoder) on every pair (columns), and the average over
+    the pairs that all of them have."""
+    columns = [name for name in ("model", "method", SCORING) if name in pairs]
+    labels = [label(*names) for names in pairs[columns].to_numpy()]
     labelled = pairs.assign(label=labels, pair=pairs["A"] + " – " + pairs["B"])
     wide = labelled.pivot_table(index="label", columns="pair", values="D", sort=False)
     return wide.assign(average=common_average(wide, "label")).reset_index()
@@ -92,60 +96,64 @@ def grid(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def label(model: str, method: str, scoring: str | None = None) -> str:
     """A model with its method, as the paper writes it, and with the way its heads were scored."""
-    trained = f"{model}*" if method == "frozen" else model if method == PLAIN else f"{model} + {method}"
-    return trained if scoring is None else f"{trained}, {scoring}"
+    if method == "frozen":
+        name = f"{model}*"
+    elif method == PLAIN:
+        name = model
+    else:
+        name = f"{model} + {method}"
+    return name if scoring is None else f"{name}, {scoring}"
 
 
 def performance_over_seeds(performance: pd.DataFrame) -> pd.DataFrame:
     """Table 3: every task under every lesion, mean and standard deviation over seeds, in long form."""
-    grouped = performance.groupby([*places(performance), "lesion", "task"], sort=False)["value"]
+    grouped = performance.groupby([*coordinates(performance), "lesion", "task"], sort=False)["value"]
     return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
     """Means over seeds of some columns (overlap of Table 11, heads per layer of Fig. 4)."""
-    return table.groupby([*places(table), *keys], sort=False)[list(values)].mean().reset_index()
+    return table.groupby([*coordinates(table), *keys], sort=False)[list(values)].mean().reset_index()
 
 
 def overall(summaries: pd.DataFrame) -> pd.DataFrame:
     """D of every result, seed by seed (Fig. 8 compares methods): the row "all" of each summary."""
     rows = summaries[summaries["task"] == "all"]
-    return rows[[*places(rows), "seed", "D", "D low", "D high", "D corrected", "permutation_p"]].reset_index(
-        drop=True
-    )
+    columns = [*coordinates(rows), "seed", "D", "D low", "D high", "D corrected", "permutation_p"]
+    return rows[columns].reset_index(drop=True)
 
 
 def paradigms(pairs: pd.DataFrame, two_texts: Mapping[str, bool]) -> pd.DataFrame:
-    """Mean D of pairs of tasks with the same and with different input paradigms (one text or two), for every model (§6.2)."""
+    """Mean D of pairs of tasks with the same and with different input paradigms (one text or two), for every
+    model (§6.2)."""
     differs = [two_texts[a] != two_texts[b] for a, b in zip(pairs["A"], pairs["B"], strict=True)]
     table = pairs.assign(paradigm=np.where(differs, "different", "same"))
-    return (
-        table.groupby([*(name for name in places(table) if name != "group"), "paradigm"], sort=False)["D"]
-        .agg(D="mean", rows="count")
-        .reset_index()
-    )
+    keys = [name for name in coordinates(table) if name != "group"]
+    grouped = table.groupby([*keys, "paradigm"], sort=False)["D"]
+    return grouped.agg(D="mean", rows="count").reset_index()
 
 
 def scorings(
-    d: pd.DataFrame, chosen: "Sequence[Mapping[str, HeadSet]]", layers: Sequence[int]
+    d: pd.DataFrame, head_sets: "Sequence[Mapping[str, HeadSet]]", layers: Sequence[int]
 ) -> pd.DataFrame:
     """How D depends on the way heads are scored: one row per scoring and seed.
 
-    `overlap_of_tasks` is the share of heads that two tasks have in common, mean over pairs; `overlap_with_first` the share of a task's
-    heads that the first scoring of the same model chooses too, mean over tasks; `last_layer` how many heads of a task lie in the last layer.
+    `overlap_of_tasks` is the share of heads that two tasks have in common, mean over pairs;
+    `overlap_with_first` the share of a task's heads that the first scoring of the same model chooses too,
+    mean over tasks; `last_layer` how many heads of a task lie in the last layer.
 
     Args:
         d: one row per result, as `overall` gives it.
-        chosen: of each of those results, the heads of every task.
+        head_sets: of each of those results, the heads of every task.
         layers: of each, how many layers its model has.
     """
     first: dict[tuple[Any, ...], Mapping[str, HeadSet]] = {}
     rows = []
-    for row, sets, depth in zip(d.to_dict("records"), chosen, layers, strict=True):
-        own = first.setdefault((*(row[name] for name in PLACE), row["seed"]), sets)
+    for row, sets, depth in zip(d.to_dict("records"), head_sets, layers, strict=True):
+        first_sets = first.setdefault((*(row[name] for name in PLACE), row["seed"]), sets)
         pairs = [len(set(a) & set(b)) / len(a) for a, b in combinations(sets.values(), 2)]
-        same = [len(set(sets[task]) & set(own[task])) / len(own[task]) for task in sets]
-        last = [sum(layer == depth - 1 for layer, _ in heads) for heads in sets.values()]
+        same = [len(set(sets[task]) & set(first_sets[task])) / len(first_sets[task]) for task in sets]
+        last = [len(heads.layers().get(depth - 1, ())) for heads in sets.values()]
         row |= {
             "overlap_of_tasks": 100 * np.mean(pairs),
             "overlap_with_first": 100 * np.mean(same),
@@ -156,36 +164,39 @@ def scorings(
 
 
 def averages(scores: pd.DataFrame) -> pd.DataFrame:
-    """Average performance of every method, α and δ (Figs. 9, 10; Table 7) over the tasks that all of one model and group have, and on
-    how many of the tasks that it and plain training have it is better.
+    """Average performance of every method, α and δ (Figs. 9, 10; Table 7) over the tasks that all of one
+    model and group have, and on how many of the tasks that it and plain training have it is better.
 
     Args:
         scores: one row per place, seed, task and split: `score`, a share.
     """
     rows = scores[scores["split"] == "validation"]
-    own_place = ["method", "alpha", "delta"]
-    found = []
+    setting = ["method", "alpha", "delta"]
+    frames = []
     model: Any
     group: Any
-    for (model, group), some in rows.groupby(["model", "group"], sort=False):
-        wide = 100 * some.pivot_table(index=[*own_place, "seed"], columns="task", values="score", sort=False)
-        by_seed = common_average(wide, own_place).groupby(level=own_place, sort=False)
-        found.append(
+    for (model, group), group_rows in rows.groupby(["model", "group"], sort=False):
+        wide = 100 * group_rows.pivot_table(
+            index=[*setting, "seed"], columns="task", values="score", sort=False
+        )
+        by_seed = common_average(wide, setting).groupby(level=setting, sort=False)
+        frames.append(
             by_seed.agg(average="mean", sd="std", seeds="count")
             .reset_index()
             .assign(model=model, group=group)
         )
-    table = pd.concat(found, ignore_index=True)[[*PLACE, "average", "sd", "seeds"]]
+    table = pd.concat(frames, ignore_index=True)[[*PLACE, "average", "sd", "seeds"]]
     by_task: dict[Any, float] = dict(rows.groupby([*PLACE, "task"], sort=False)["score"].mean().items())
     improved: list[float] = []
     for row in table.to_dict("records"):
-        own = {
-            key[-1]: value for key, value in by_task.items() if key[:-1] == tuple(row[name] for name in PLACE)
-        }
-        here = (row["model"], PLAIN, row["group"])
-        base = {key[-1]: value for key, value in by_task.items() if (key[0], key[1], key[4]) == here}
-        known = base and row["method"] != PLAIN
-        improved.append(
-            float(sum(own[task] > base[task] for task in own if task in base)) if known else float("nan")
-        )
+        coords = tuple(row[name] for name in PLACE)
+        task_scores = {key[-1]: score for key, score in by_task.items() if key[:-1] == coords}
+        plain = (row["model"], PLAIN, row["group"])
+        base = {key[-1]: score for key, score in by_task.items() if (key[0], key[1], key[4]) == plain}
+        if base and row["method"] != PLAIN:
+            improved.append(
+                float(sum(task_scores[task] > base[task] for task in task_scores if task in base))
+            )
+        else:
+            improved.append(float("nan"))
     return table.assign(tasks_improved=improved)

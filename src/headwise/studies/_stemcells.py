@@ -1,12 +1,13 @@
-"""Stem-cell heads (He & Choi 2021): which heads do most tasks claim, and does training the tasks together spoil just those?
+"""Stem-cell heads (He & Choi 2021): which heads do most tasks claim, and does training the tasks together
+spoil just those?
 
-Claims are boolean arrays (run, task, layer, head): the k heads that a task needs most, learnt in a training of that task alone; every
-task has the same k, or their numbers could not be compared. Probe scores are arrays (run, task, layer, head): how well a head alone
-answers a task, see `probing.parameter_free`.
+Claims are boolean arrays (run, task, layer, head): the k heads that a task needs most, learnt in a training
+of that task alone; every task has the same k, or their numbers could not be compared. Probe scores are arrays
+(run, task, layer, head): how well a head alone answers a task, see `probing.parameter_free`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, combinations_with_replacement, product
 from math import ceil
 from typing import Any
 
@@ -44,7 +45,8 @@ def claim(scores: xr.DataArray, k: int) -> xr.DataArray:
 
 
 def not_learnt(trainings: Sequence[pd.DataFrame]) -> list[str]:
-    """The names of the tasks that at least half of these trainings leave at chance, so that what they claim is chance too.
+    """The names of the tasks that at least half of these trainings leave at chance, so that what they claim
+    is chance too.
 
     Args:
         trainings: (task, at_chance, ...) of each.
@@ -62,7 +64,7 @@ def learnt_in(claims: xr.DataArray, weak: Mapping[str, list[str]], *groups: str)
         weak: by group of trainings, what `not_learnt` found.
         groups: which trainings the claims, or what is asked of them, come from.
     """
-    lost = {name for group in groups for name in weak[group]}
+    lost = set[str]().union(*(weak[group] for group in groups))
     names = [str(task) for task in claims.task.values]
     learnt = [name for name in names if name not in lost]
     return claims.sel(task=learnt), ", ".join(name for name in names if name in lost)
@@ -71,34 +73,35 @@ def learnt_in(claims: xr.DataArray, weak: Mapping[str, list[str]], *groups: str)
 def per_layer(claims: xr.DataArray) -> pd.DataFrame:
     """Claimed heads per layer: task, layer, mean over runs, and lowest and highest run."""
     counts = claims.sum("head")
-    rows = [
-        {
-            "task": str(task),
-            "layer": int(layer),
-            "mean": float(here.mean()),
-            "low": int(here.min()),
-            "high": int(here.max()),
-        }
-        for task in claims.task.values
-        for layer in claims.layer.values
-        for here in [counts.sel(task=task, layer=layer)]
-    ]
+    rows = []
+    for task, layer in product(claims.task.values, claims.layer.values):
+        over_runs = counts.sel(task=task, layer=layer)
+        rows.append(
+            {
+                "task": str(task),
+                "layer": int(layer),
+                "mean": float(over_runs.mean()),
+                "low": int(over_runs.min()),
+                "high": int(over_runs.max()),
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def claim_agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
     """How far tasks agree on heads, beside how far one task agrees with itself in another run.
 
-    Two tasks can hardly share more than one task shares with its own repetition: only what lies below that is a difference of tasks.
+    Two tasks can hardly share more than one task shares with its own repetition: only what lies below that is
+    a difference of tasks.
 
     Args:
         claims: (run, task, layer, head) bool.
         scores: (run, task, layer, head), the gates or scores the claims were taken from.
 
     Returns:
-        one row per pair of tasks, a task with itself included: first, second, comparison ("tasks" or "runs"), overlap (shared heads ÷
-        k), pearson and spearman of the scores, pairs (of runs averaged over). Two tasks are compared within each run and, as
-        `overlap_across`, between different runs.
+        one row per pair of tasks, a task with itself included: first, second, comparison ("tasks" or "runs"),
+        overlap (shared heads ÷ k), pearson and spearman of the scores, pairs (of runs averaged over). Two
+        tasks are compared within each run and, as `overlap_across`, between different runs.
     """
     check_dims("claims", claims)
     runs, tasks = len(claims.run), [str(task) for task in claims.task.values]
@@ -107,16 +110,18 @@ def claim_agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
     values = scores.to_numpy().reshape(runs, len(tasks), -1)[..., valid]
     ranks = scipy.stats.rankdata(values, axis=-1)
     rows = []
-    for a, b in [(i, j) for i in range(len(tasks)) for j in range(i, len(tasks))]:
-        across = list(combinations(range(runs), 2)) + (
-            [(s, r) for r, s in combinations(range(runs), 2)] if a != b else []
-        )
-        within = across if a == b else [(r, r) for r in range(runs)]
+    for a, b in combinations_with_replacement(range(len(tasks)), 2):
+        across = list(combinations(range(runs), 2))
+        if a == b:
+            comparison, within = "runs", across
+        else:
+            comparison, within = "tasks", [(r, r) for r in range(runs)]
+            across += [(s, r) for r, s in combinations(range(runs), 2)]
         rows.append(
             {
                 "first": tasks[a],
                 "second": tasks[b],
-                "comparison": "runs" if a == b else "tasks",
+                "comparison": comparison,
                 "overlap": mean_of([_overlap(sets[r, a], sets[s, b]) for r, s in within]),
                 "overlap_across": mean_of([_overlap(sets[r, a], sets[s, b]) for r, s in across]),
                 "pearson": mean_of([_correlation(values[r, a], values[s, b]) for r, s in within]),
@@ -128,7 +133,8 @@ def claim_agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
 
 
 def stem_cells(claims: xr.DataArray, share: float = SHARE) -> xr.DataArray:
-    """(layer, head) bool: heads claimed by at least `share` of the tasks (4 of 5) in more than half of the runs."""
+    """(layer, head) bool: heads claimed by at least `share` of the tasks (4 of 5) in more than half of the
+    runs."""
     check_dims("claims", claims)
     return claims.isel(run=0, task=0, drop=True).copy(data=stem_in(claims.to_numpy(), share))
 
@@ -166,14 +172,16 @@ def stem_cell_test(
 ) -> dict[str, Any]:
     """Are there more stem-cell heads than tasks with the same preferences for layers would share by chance?
 
-    Null: each task's heads of a layer are relabelled at random, by one permutation per task and layer that holds for all its runs. So
-    every task keeps how many heads it claims in each layer and how far its runs repeat one another; what is broken is only which head
-    of one task is which of another's. (Redrawing every run would take a task's agreement with itself for agreement between tasks.)
-    p = (1 + #{draws with at least as many}) ÷ (1 + draws).
+    Null: each task's heads of a layer are relabelled at random, by one permutation per task and layer that
+    holds for all its runs. So every task keeps how many heads it claims in each layer and how far its runs
+    repeat one another; what is broken is only which head of one task is which of another's. (Redrawing every
+    run would take a task's agreement with itself for agreement between tasks.) p = (1 + #{draws with at least
+    as many}) ÷ (1 + draws).
 
-    In tied layers heads of one number do alike, so that a task which claims one claims its namesakes in other layers. There a task's
-    permutation is the same in all layers of the group, which keeps that: what is broken is only which number of one task is which of
-    another's. That all tasks claim the same numbers thus counts as shared, not as chance.
+    In tied layers heads of one number do alike, so that a task which claims one claims its namesakes in other
+    layers. There a task's permutation is the same in all layers of the group, which keeps that: what is
+    broken is only which number of one task is which of another's. That all tasks claim the same numbers thus
+    counts as shared, not as chance.
 
     Args:
         claims: (run, task, layer, head) bool.
@@ -191,8 +199,10 @@ def stem_cell_test(
     check_dims("claims", claims)
     sets = claims.to_numpy()
     rng = np.random.default_rng(seed)
-    found = stem_in(sets, share).sum()
-    exists = np.ones(sets.shape[2:], bool) if valid is None else valid
+    count = stem_in(sets, share).sum()
+    exists = valid
+    if exists is None:
+        exists = np.ones(sets.shape[2:], bool)
     groups = _groups(tied, exists)
     drawn: list[NDArray[np.int64]] = []
     for start in range(0, draws, 500):
@@ -204,10 +214,10 @@ def stem_cell_test(
         drawn.append(stem_in(np.take_along_axis(sets[None], orders[:, None], axis=-1), share).sum((-2, -1)))
     null = np.concatenate(drawn)
     low, high = np.quantile(null, [0.025, 0.975])
-    p = (1 + int((null >= found).sum())) / (1 + draws)
+    p = (1 + int((null >= count).sum())) / (1 + draws)
     drew = {"expected": float(null.mean()), "low": float(low), "high": float(high), "p": p, "draws": draws}
     return {
-        "found": int(found),
+        "found": int(count),
         **drew,
         "relabelled": "head numbers of tied layers" if groups else "heads of each layer",
     }
@@ -216,10 +226,11 @@ def stem_cell_test(
 def _groups(tied: Iterable[Sequence[int]], exists: Bools) -> list[list[int]]:
     """Groups of tied layers, checked."""
     groups = [list(group) for group in tied if len(group) > 1]
-    every = [layer for group in groups for layer in group]
-    if len(set(every)) < len(every) or not set(every) <= set(range(len(exists))):
+    layers = list(chain.from_iterable(groups))
+    if len(set(layers)) < len(layers) or not set(layers) <= set(range(len(exists))):
         raise HeadwiseError(
-            f"tied is {groups}: expected groups of layers from 0 to {len(exists) - 1}, each layer in one at most"
+            f"tied is {groups}: expected groups of layers from 0 to {len(exists) - 1}, each layer in one at "
+            "most"
         )
     for group in groups:
         if (exists[group] != exists[group[:1]]).any():
@@ -230,18 +241,19 @@ def _groups(tied: Iterable[Sequence[int]], exists: Bools) -> list[list[int]]:
 
 
 def _relabellings(valid: Bools, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.intp]:
-    """(*shape, layer, head): in every layer a random order of the heads that exist; those that do not stay where they are."""
+    """(*shape, layer, head): in every layer a random order of the heads that exist; those that do not stay
+    where they are."""
     keys = np.where(valid, rng.random((*shape, *valid.shape), dtype=np.float32), np.inf)
     shuffled = keys.argsort(-1)  # those that exist, in random order, then the rest
-    places = np.argsort(~valid, axis=-1, kind="stable")  # where those that exist are, then the rest
+    slots = np.argsort(~valid, axis=-1, kind="stable")  # where those that exist are, then the rest
     orders = np.empty_like(shuffled)
-    np.put_along_axis(orders, np.broadcast_to(places, orders.shape), shuffled, axis=-1)
+    np.put_along_axis(orders, np.broadcast_to(slots, orders.shape), shuffled, axis=-1)
     return np.where(valid, orders, np.arange(valid.shape[-1]))
 
 
-def check_dims(what: str, array: xr.DataArray) -> None:
+def check_dims(label: str, array: xr.DataArray) -> None:
     if array.dims != DIMS:
-        raise HeadwiseError(f"{what} has dims {array.dims}; expected {DIMS}")
+        raise HeadwiseError(f"{label} has dims {array.dims}; expected {DIMS}")
 
 
 def _overlap(a: Bools, b: Bools) -> float:
@@ -251,8 +263,13 @@ def _overlap(a: Bools, b: Bools) -> float:
 def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     x, y = a - a.mean(), b - b.mean()
     spread = float(np.sqrt((x * x).sum() * (y * y).sum()))
-    return float((x * y).sum()) / spread if spread > 0 else 0.0
+    if spread > 0:
+        return float((x * y).sum()) / spread
+    return 0.0
 
 
 def mean_of(values: list[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+    """The mean of the values; NaN where there are none."""
+    if not values:
+        return float("nan")
+    return float(np.mean(values))

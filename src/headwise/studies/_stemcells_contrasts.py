@@ -1,6 +1,8 @@
-"""Differences between groups of heads, measured in every run on heads that the other runs chose, with intervals over runs and heads.
+"""Differences between groups of heads, measured in every run on heads that the other runs chose, with
+intervals over runs and heads.
 
-Arrays are (..., run, task, layer, head); whatever stands before the runs is further studies, each with an interval of its own.
+Arrays are (..., run, task, layer, head); whatever stands before the runs is further studies, each with an
+interval of its own.
 """
 
 from dataclasses import dataclass
@@ -26,7 +28,8 @@ class Contrast:
     Attributes:
         values: (..., runs), NaN in runs that have no heads to measure it on.
         mean, low, high: mean over runs, and its interval; NaN where there is none.
-        heads: (..., runs, 2), how many heads it was measured on: of the first group, and of those they are compared with (over tasks).
+        heads: (..., runs, 2), how many heads it was measured on: of the first group, and of those they are
+            compared with (over tasks).
         fewest: (...), different heads that a run has in the smaller group, mean over the runs measured.
     """
 
@@ -44,44 +47,48 @@ class Contrast:
             return f"measured in {measured} run{'s' * (measured != 1)}; {LEAST_RUNS} are needed"
         if self.fewest < LEAST_HEADS:
             return f"{float(self.fewest):.3g} heads a run in the smaller group; {LEAST_HEADS} are needed"
-        return "" if np.isfinite(self.low) else SAME.format(unit="run")
+        if np.isfinite(self.low):
+            return ""
+        return SAME.format(unit="run")
 
 
 def chosen_elsewhere(claims: Bools, share: float) -> tuple[Bools, Bools]:
-    """For every run, what the claims of the other runs choose: the stem-cell heads (..., run, layer, head), and each task's heads that it
-    alone claims (..., run, task, layer, head); in most of those runs. A head chosen for being good in a run would fall back in any second
-    look at it, and that alone would look like an effect."""
+    """For every run, what the claims of the other runs choose: the stem-cell heads (..., run, layer, head),
+    and each task's heads that it alone claims (..., run, task, layer, head); in most of those runs. A head
+    chosen for being good in a run would fall back in any second look at it, and that alone would look like an
+    effect."""
     number = claims.sum(-3, keepdims=True)  # of tasks that claim a head
     stem = _in_most_others(number >= ceil(share * claims.shape[-3] - 1e-9))
     return stem[..., 0, :, :], _in_most_others(claims & (number == 1))
 
 
-def _in_most_others(chosen: Bools) -> Bools:
+def _in_most_others(claims: Bools) -> Bools:
     """(..., run, task, layer, head): for every run, whether most of the other runs choose a head."""
-    return np.asarray((chosen.sum(-4, keepdims=True) - chosen) * 2 > chosen.shape[-4] - 1)
+    return np.asarray((claims.sum(-4, keepdims=True) - claims) * 2 > claims.shape[-4] - 1)
 
 
-def against(change: Array, stem: Bools, other: Bools, strata: Literal["task", "layer"]) -> Contrast:
-    """The mean change of stem-cell heads minus that of other heads, task by task, so that a task that changes much counts in both.
+def against(change: Array, stem: Bools, compared: Bools, strata: Literal["task", "layer"]) -> Contrast:
+    """The mean change of stem-cell heads minus that of other heads, task by task, so that a task that changes
+    much counts in both.
 
     Args:
         change: (..., run, task, layer, head); NaN for heads that do not exist.
         stem: (..., run, layer, head).
-        other: (..., run, task, layer, head).
-        strata: "task" compares all heads of a task, each task that has both counting once; "layer" compares within the layers of each
-            task, each layer weighted by its stem-cell heads.
+        compared: (..., run, task, layer, head).
+        strata: "task" compares all heads of a task, each task that has both counting once; "layer" compares
+            within the layers of each task, each layer weighted by its stem-cell heads.
     """
     first = np.broadcast_to(stem[..., None, :, :], change.shape) & ~np.isnan(change)
-    second = np.broadcast_to(other, change.shape) & ~np.isnan(change)
-    number, rest = _sizes(first, strata), _sizes(second, strata)
-    both = (number > 0) & (rest > 0)
+    second = np.broadcast_to(compared, change.shape) & ~np.isnan(change)
+    number, compared_number = _sizes(first, strata), _sizes(second, strata)
+    both = (number > 0) & (compared_number > 0)
     counted = np.where(both, number if strata == "layer" else 1, 0)
     share = counted / np.maximum(counted.sum((-3, -2, -1), keepdims=True), 1)
-    weights = share * (first / np.maximum(number, 1) - second / np.maximum(rest, 1))
+    weights = share * (first / np.maximum(number, 1) - second / np.maximum(compared_number, 1))
     return _contrast(change, weights, first & both, second & both, strata)
 
 
-def on(change: Array, stem: Bools) -> Contrast:
+def mean_change(change: Array, stem: Bools) -> Contrast:
     """The mean change of stem-cell heads, over tasks."""
     first = np.broadcast_to(stem[..., None, :, :], change.shape) & ~np.isnan(change)
     number = _sizes(first, "task")
@@ -91,7 +98,12 @@ def on(change: Array, stem: Bools) -> Contrast:
 
 def _sizes(group: Bools, strata: Literal["task", "layer"]) -> NDArray[np.int64]:
     """How many heads of a group each stratum has: (..., run, task, 1 or layer, 1)."""
-    return np.asarray(group.sum(-1 if strata == "layer" else (-2, -1), keepdims=True))
+    return np.asarray(group.sum(_axes(strata), keepdims=True))
+
+
+def _axes(strata: Literal["task", "layer"]) -> tuple[int, ...]:
+    """Over which axes of (..., layer, head) the heads of a stratum lie."""
+    return (-1,) if strata == "layer" else (-2, -1)
 
 
 def _contrast(
@@ -99,10 +111,12 @@ def _contrast(
 ) -> Contrast:
     """A weighted sum of changes in every run, and its interval over runs and heads.
 
-    Runs share most of the heads that the others choose, so what a head does in every run does not average out over runs: a t over runs
-    takes it for none of its business and is too narrow. The variance of the mean is that over runs plus that over heads (each head's
-    part in it, summed over tasks and runs: a sandwich with one cluster a head), with Welch and Satterthwaite's degrees of freedom.
-    What runs and heads have in common is in both, so that the sum is rather too wide. Where t over runs is wider, that one counts.
+    Runs share most of the heads that the others choose, so what a head does in every run does not average out
+    over runs: a t over runs takes it for none of its business and is too narrow. The variance of the mean is
+    that over runs plus that over heads (each head's
+    part in it, summed over tasks and runs: a sandwich with one cluster a head), with Welch and
+    Satterthwaite's degrees of freedom. What runs and heads have in common is in both, so that the sum is
+    rather too wide. Where t over runs is wider, that one counts.
 
     Args:
         change: (..., run, task, layer, head).
@@ -118,9 +132,11 @@ def _contrast(
     apart = np.where(there, values - mean[..., None], 0.0)
     by_run = (apart**2).sum(-1) / (np.maximum(runs - 1, 1) * np.maximum(runs, 1))
 
-    parts, units = _parts(y, weights, values, first, second, strata)  # (2, ..., layer, head), (2, ...)
-    spread = (parts**2).sum((-2, -1)) * units / np.maximum(units - 1, 1)
-    by_head = np.maximum(spread.sum(0) + 2 * parts.prod(0).sum((-2, -1)), 0.0)
+    influences, units = _influences(
+        y, weights, values, first, second, strata
+    )  # (2, ..., layer, head), (2, ...)
+    spread = (influences**2).sum((-2, -1)) * units / np.maximum(units - 1, 1)
+    by_head = np.maximum(spread.sum(0) + 2 * influences.prod(0).sum((-2, -1)), 0.0)
     per_df = (spread**2 / np.maximum(units - 1, 1)).sum(0)
     of_heads = np.divide(spread.sum(0) ** 2, per_df, out=np.ones_like(mean), where=per_df > 0)
     both = by_head + by_run
@@ -149,21 +165,21 @@ def _distinct(group: Bools) -> NDArray[np.int64]:
     return np.asarray(group.any(-3).sum((-2, -1)))
 
 
-def _parts(
+def _influences(
     y: Array, weights: Array, values: Array, first: Bools, second: Bools, strata: Literal["task", "layer"]
 ) -> tuple[Array, Array]:
-    """Each head's part in the mean over runs beyond what its stratum and its group explain, (2, ..., layer, head) for the two groups; and
-    how many different heads a run has in each, (2, ...)."""
+    """Each head's part in the mean over runs beyond what its stratum and its group explain, (2, ..., layer,
+    head) for the two groups; and how many different heads a run has in each, (2, ...)."""
     there = ~np.isnan(values)
     shift = np.where(there, values, 0.0)[..., None, None, None]
     used = first | second
     number = _sizes(used, strata)
     flat = np.where(used, y - shift * first, 0.0)
-    base = flat.sum(-1 if strata == "layer" else (-2, -1), keepdims=True) / np.maximum(number, 1)
+    base = flat.sum(_axes(strata), keepdims=True) / np.maximum(number, 1)
     scale = np.sqrt(number / np.maximum(number - 1, 1))  # a mean of few follows each of them
     residual = np.where(used, y - shift * first - base, 0.0) * scale
     runs = np.maximum(there.sum(-1), 1)[..., None, None]
-    parts = np.stack([(weights * residual * group).sum((-4, -3)) / runs for group in (first, second)])
-    return parts, np.stack(
+    influences = np.stack([(weights * residual * group).sum((-4, -3)) / runs for group in (first, second)])
+    return influences, np.stack(
         [np.where(there, _distinct(group), 0).sum(-1) / runs[..., 0, 0] for group in (first, second)]
     )

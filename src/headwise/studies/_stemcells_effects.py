@@ -1,4 +1,5 @@
-"""What training the tasks together does to stem-cell heads, measured by probes of every run, on heads that other runs chose."""
+"""What training the tasks together does to stem-cell heads, measured by probes of every run, on heads that
+other runs chose."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ class Effect:
 
     Attributes:
         runs: (runs,) its value in each; NaN where a run had no heads to measure it on.
-        mean, low, high: mean over runs with its 95 % interval over runs and heads (`_stemcells_contrasts`); NaN where there is none.
-        heads: heads it was measured on, per run: stem-cell heads, and those they are compared with (summed over tasks).
+        mean, low, high: mean over runs with its 95 % interval over runs and heads (`_stemcells_contrasts`);
+            NaN where there is none.
+        heads: heads it was measured on, per run: stem-cell heads, and those they are compared with (summed
+            over tasks).
         note: why there is no interval; empty where there is one.
     """
 
@@ -42,16 +45,18 @@ def stem_cell_effect(
 ) -> Effect:
     """The test of the hypothesis: (change on stem-cell heads) − (change on heads that one task alone claims).
 
-    The change is that of each task's probe score from `before` (trained alone) to `after` (trained with the others), averaged over
-    heads, then over the tasks that have heads of both kinds. The hypothesis says that it is negative: heads that many tasks claim lose
-    more. In every run the heads are chosen by the claims of the *other* runs: a head chosen for being good in a run would fall back in any
-    second look at it, and that alone would look like the effect.
+    The change is that of each task's probe score from `before` (trained alone) to `after` (trained with the
+    others), averaged over heads, then over the tasks that have heads of both kinds. The hypothesis says that
+    it is negative: heads that many tasks claim lose more. In every run the heads are chosen by the claims of
+    the *other* runs: a head chosen for being good in a run would fall back in any second look at it, and that
+    alone would look like the effect.
 
     Args:
         claims: (run, task, layer, head) bool; at least two runs.
         before, after: (run, task, layer, head) probe scores of the same runs and tasks.
-        against: "alone", heads that one task alone claims; "layer", all other heads of the layers where stem-cell heads lie, each
-            layer weighted by its stem-cell heads: training together may change some layers more than others, whoever claims their heads.
+        against: "alone", heads that one task alone claims; "layer", all other heads of the layers where
+            stem-cell heads lie, each layer weighted by its stem-cell heads: training together may change some
+            layers more than others, whoever claims their heads.
     """
     change = _paired("after", after, claims) - _paired("before", before, claims)
     if len(claims.run) < 2:
@@ -61,25 +66,26 @@ def stem_cell_effect(
     if len(claims.task) < LEAST:
         return _nothing(claims)
     stem, alone = contrasts.chosen_elsewhere(claims.to_numpy(), share)
-    other = alone if against == "alone" else ~stem[:, None]
+    compared = alone if against == "alone" else ~stem[:, None]
     strata: Literal["task", "layer"] = "task" if against == "alone" else "layer"
-    return _effect(contrasts.against(change.to_numpy(), stem, other, strata))
+    return _effect(contrasts.against(change.to_numpy(), stem, compared, strata))
 
 
 def sparing(
-    claims: xr.DataArray, plain: xr.DataArray, other: xr.DataArray, *, share: float = SHARE
+    claims: xr.DataArray, plain: xr.DataArray, spared: xr.DataArray, *, share: float = SHARE
 ) -> Effect:
-    """Does another way of training spare stem-cell heads? Their probe scores after it minus those after plain training; heads chosen
-    on other runs, as in `stem_cell_effect`. Positive: they are spared."""
+    """Does another way of training spare stem-cell heads? Their probe scores after it minus those after plain
+    training; heads chosen on other runs, as in `stem_cell_effect`. Positive: they are spared."""
     if len(claims.task) < LEAST:
         return _nothing(claims)
-    gain = _paired("other", other, claims) - _paired("plain", plain, claims)
+    gain = _paired("spared", spared, claims) - _paired("plain", plain, claims)
     stem, _ = contrasts.chosen_elsewhere(claims.to_numpy(), share)
-    return _effect(contrasts.on(gain.to_numpy(), stem))
+    return _effect(contrasts.mean_change(gain.to_numpy(), stem))
 
 
 def layer_changes(before: xr.DataArray, after: xr.DataArray) -> pd.DataFrame:
-    """What training together does to each layer: task, layer, and the mean change of its heads' probe scores with its interval over runs.
+    """What training together does to each layer: task, layer, and the mean change of its heads' probe scores
+    with its interval over runs.
 
     Args:
         before, after: (run, task, layer, head) probe scores of the same runs and tasks.
@@ -104,23 +110,25 @@ def layer_changes(before: xr.DataArray, after: xr.DataArray) -> pd.DataFrame:
 
 
 def changes(claims: xr.DataArray, stages: Mapping[str, xr.DataArray]) -> pd.DataFrame:
-    """Every task's mean probe score on the heads it claims, those it does not, stem-cell heads, and heads it alone claims.
+    """Every task's mean probe score on the heads it claims, those it does not, stem-cell heads, and heads it
+    alone claims.
 
     Args:
         claims: (run, task, layer, head) bool.
-        stages: name ("untrained", "single", "multi", ...) to probe scores (run, task, layer, head) or (task, layer, head).
+        stages: name ("untrained", "single", "multi", ...) to probe scores (run, task, layer, head) or (task,
+            layer, head).
 
     Returns:
-        task, heads ("claimed", "unclaimed", "stem", "alone"), stage, score (mean over runs), n (heads, mean over runs). Heads are those
-        of all runs together: a description, not the test.
+        task, heads ("claimed", "unclaimed", "stem", "alone"), stage, score (mean over runs), n (heads, mean
+        over runs). Heads are those of all runs together: a description, not the test.
     """
     stem, alone = stem_cells(claims), sole_claims(claims)
     rows = []
     for stage, scores in stages.items():
         for task in claims.task.values:
             here = scores.sel(task=task)
-            own = claims.sel(task=task)
-            groups = {"claimed": own, "unclaimed": ~own, "stem": stem, "alone": alone.sel(task=task)}
+            claimed = claims.sel(task=task)
+            groups = {"claimed": claimed, "unclaimed": ~claimed, "stem": stem, "alone": alone.sel(task=task)}
             for name, group in groups.items():
                 mean = here.where(group).mean(("layer", "head"))
                 size = group.sum(("layer", "head")).mean()
@@ -144,19 +152,20 @@ def _nothing(claims: xr.DataArray) -> Effect:
     )
 
 
-def _effect(found: contrasts.Contrast) -> Effect:
-    mean, low, high = (float(value) for value in (found.mean, found.low, found.high))
-    heads = tuple((int(stem), int(others)) for stem, others in found.heads)
-    note = f"no interval: {why}" if (why := found.why_none()) else ""
-    return Effect(tuple(found.values.tolist()), mean, low, high, heads, note)
+def _effect(contrast: contrasts.Contrast) -> Effect:
+    mean, low, high = (float(value) for value in (contrast.mean, contrast.low, contrast.high))
+    heads = tuple((int(stem), int(compared)) for stem, compared in contrast.heads)
+    note = f"no interval: {why}" if (why := contrast.why_none()) else ""
+    return Effect(tuple(contrast.values.tolist()), mean, low, high, heads, note)
 
 
-def _paired(what: str, scores: xr.DataArray, claims: xr.DataArray) -> xr.DataArray:
-    check_dims(what, scores)
+def _paired(label: str, scores: xr.DataArray, claims: xr.DataArray) -> xr.DataArray:
+    check_dims(label, scores)
     for dim in ("run", "task"):
         missing = set(claims[dim].values.tolist()) - set(scores[dim].values.tolist())
         if missing:
             raise HeadwiseError(
-                f"{what}: no probe scores of {dim} {sorted(missing)[0]!r}; claims and scores must be of the same runs"
+                f"{label}: no probe scores of {dim} {sorted(missing)[0]!r}; claims and scores must be of the "
+                "same runs"
             )
     return scores.sel(run=claims.run, task=claims.task)

@@ -7,7 +7,8 @@ from headwise.training import Train
 
 Name = Literal["pos", "xpos", "ner", "dep", "tree-dep", "con", "srl"]
 Gates = Literal["subset", "l0", "causal-gating", "gate-gradient", "dynamic"]
-# Encoder 5e-5 (1e-5 with gates), decoders 1e-3, warm-up 10 %, clip 1, p ∝ batches^0.8, losses balanced over 5 steps.
+# Encoder 5e-5 (1e-5 with gates), decoders 1e-3, warm-up 10 %, clip 1, p ∝ batches^0.8, losses balanced over 5
+# steps.
 PAPER: dict[str, Any] = {
     "epochs": 30,
     "learning_rate": 5e-5,
@@ -44,11 +45,13 @@ class StemCells(Settings):
 
     tasks: tuple[Name, ...] = option(
         ("pos", "ner", "dep", "con", "srl"),
-        "Annotation layers to train on: two or more of pos, xpos, ner, dep, tree-dep (dependencies made of constituency trees), con, srl.",
+        "Annotation layers to train on: two or more of pos, xpos, ner, dep, tree-dep (dependencies made of "
+        "constituency trees), con, srl.",
     )
     data: DataPath | None = option(
         None,
-        "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar.",
+        "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded "
+        "grammar.",
     )
     skip_bad: bool = option(False, "Skip and count malformed sentences.")
     size: int = option(600, "Number of sentences to generate from the grammar.", ge=64)
@@ -57,7 +60,8 @@ class StemCells(Settings):
     fraction: float = option(0.3, "Fraction of all heads that each task may claim (k).", gt=0, lt=1)
     gates: tuple[Gates, ...] = option(
         ("subset", "l0"),
-        "Ways to learn claims; the first one tests the hypothesis: subset, l0, causal-gating, gate-gradient, dynamic.",
+        "Ways to learn claims; the first one tests the hypothesis: subset, l0, causal-gating, gate-gradient, "
+        "dynamic.",
         min_length=1,
     )
     gate_steps: int = option(300, "Training steps for learning claims.", ge=1)

@@ -1,7 +1,7 @@
 """The stem-cell study (He & Choi 2021): its recipe, its steps, and the cells a recipe asks for."""
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,7 +18,8 @@ from headwise.training import Train
 
 
 class StemCellRecipe(StemCells, engine.Recipe):
-    """`model` is the encoder that every training starts from; `training` holds for all of them, and its defaults are the paper's."""
+    """`model` is the encoder that every training starts from; `training` holds for all of them, and its
+    defaults are the paper's."""
 
     kind: Literal["stem-cells"] = "stem-cells"
     model: engine.ModelName
@@ -89,7 +90,8 @@ def learn_claims(
     examples: int | None,
     max_length: int,
 ) -> None:
-    """Static pruning: what a frozen, trained model's tasks hold on to; scores (task, layer, head), the higher the more."""
+    """Static pruning: what a frozen, trained model's tasks hold on to; scores (task, layer, head), the higher
+    the more."""
     from headwise.models import open_model
     from headwise.scoring import score
 
@@ -132,10 +134,10 @@ def probe(
     subject = model if trained is None else trained.model("model")
     opened = annotated(data, skip_bad, size, tasks)
     options: dict[str, Any] = {"examples": examples, "max_length": max_length, "quiet": True}
-    found = profile(subject, opened, baselines=BASELINES if baselines else (), **options)
-    out.array("probe", found.heads)
-    out.table("labels", found.labels)
-    out.table("probe-summary", found.summary)
+    profiles = profile(subject, opened, baselines=BASELINES if baselines else (), **options)
+    out.array("probe", profiles.heads)
+    out.table("labels", profiles.labels)
+    out.table("probe-summary", profiles.summary)
 
 
 @engine.step(version=3)
@@ -153,10 +155,11 @@ def analyse(
     probed_places: list[dict[str, Any]],
     untrained: engine.Result,
 ) -> None:
-    """Agreement, stem cells and the tests, for every way to learn claims; the tests leave out tasks that were not learnt.
+    """Agreement, stem cells and the tests, for every way to learn claims; the tests leave out tasks that were
+    not learnt.
 
-    `groups` says of which trainings each of `trained` is one, `claimed_places` how, on which task and in which run heads were claimed,
-    `probed_places` after which stage and in which run they were probed.
+    `groups` says of which trainings each of `trained` is one, `claimed_places` how, on which task and in
+    which run heads were claimed, `probed_places` after which stage and in which run they were probed.
     """
     from headwise.heads import Heads
     from headwise.models import open_model
@@ -164,18 +167,22 @@ def analyse(
     from headwise.studies import _stemcells as stemcells, _stemcells_effects as measured
 
     stages: dict[str, list[xr.DataArray]] = {}
-    for result, place in zip(probed, probed_places, strict=True):
-        array = result.array("probe").expand_dims(run=[place["run"]])
-        stages.setdefault(place["stage"], []).append(array)
+    for result, coords in zip(probed, probed_places, strict=True):
+        array = result.array("probe").expand_dims(run=[coords["run"]])
+        stages.setdefault(coords["stage"], []).append(array)
     arrays = {stage: _joined(probes, "probe") for stage, probes in stages.items()}
     methods: dict[str, list[xr.DataArray]] = {}
-    for result, place in zip(claimed, claimed_places, strict=True):
-        array = result.array("gates").assign_coords(task=[place["task"]]).expand_dims(run=[place["run"]])
-        methods.setdefault(place["gates"], []).append(array)
+    for result, coords in zip(claimed, claimed_places, strict=True):
+        array = result.array("gates").assign_coords(task=[coords["task"]]).expand_dims(run=[coords["run"]])
+        methods.setdefault(coords["gates"], []).append(array)
     tied = Heads(open_model(str(model.folder()), need="encoder").encoder).tied_layers()
     weak = {}
     for group in dict.fromkeys(groups):
-        scores = [result.table("scores") for result, own in zip(trained, groups, strict=True) if own == group]
+        scores = [
+            result.table("scores")
+            for result, training_group in zip(trained, groups, strict=True)
+            if training_group == group
+        ]
         weak[group] = stemcells.not_learnt(scores)
     tests, effects = [], []
     for method, claims_of_runs in methods.items():
@@ -188,9 +195,9 @@ def analyse(
         out.table(f"agreement-{label}", stemcells.claim_agreement(claims, gates))
         out.table(f"layers-{label}", stemcells.per_layer(claims))
         valid = gates.isel(run=0, task=0).notnull().to_numpy()
-        source = (
-            () if "random" in method else ("gated" if method == "dynamic" else "single",)
-        )  # controls need not have learnt
+        source = ["gated" if method == "dynamic" else "single"]
+        if "random" in method:  # controls need not have learnt
+            source = []
         learnt, lost = stemcells.learnt_in(claims, weak, *source)
         enough = len(learnt.task) >= stemcells.LEAST
         test = stemcells.stem_cell_test(learnt, valid=valid, tied=tied) if enough else stemcells.UNTESTED
@@ -199,19 +206,22 @@ def analyse(
             continue
         every_stage = {"untrained": untrained.array("probe"), **arrays}
         out.table(f"changes-{label}", measured.changes(claims, every_stage))
-        found: dict[str, tuple[measured.Effect, str]] = {}
+        method_effects: dict[str, tuple[measured.Effect, str]] = {}
         for stage in ("multi", "iat") if "iat" in arrays else ("multi",):
             learnt, lost = stemcells.learnt_in(claims, weak, *source, "single", stage)
             change = learnt, arrays["single"], arrays[stage]
-            found[f"single to {stage}, stem − alone"] = measured.stem_cell_effect(*change), lost
-            found[f"single to {stage}, stem − others of their layers"] = (
+            method_effects[f"single to {stage}, stem − alone"] = measured.stem_cell_effect(*change), lost
+            method_effects[f"single to {stage}, stem − others of their layers"] = (
                 measured.stem_cell_effect(*change, against="layer"),
                 lost,
             )
         if "iat" in arrays:
             learnt, lost = stemcells.learnt_in(claims, weak, *source, "multi", "iat")
-            found["iat − multi, stem"] = measured.sparing(learnt, arrays["multi"], arrays["iat"]), lost
-        for name, (effect, lost) in found.items():
+            method_effects["iat − multi, stem"] = (
+                measured.sparing(learnt, arrays["multi"], arrays["iat"]),
+                lost,
+            )
+        for name, (effect, lost) in method_effects.items():
             row = {
                 "gates": method,
                 "effect": name,
@@ -236,7 +246,9 @@ def _joined(arrays: list[xr.DataArray], name: str) -> xr.DataArray:
 def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
     """Trainings first, then claims and probes on them, then the analysis."""
     runs = range(recipe.runs)
-    alone = {(task, run): _training(recipe, [task], run, "single") for run in runs for task in recipe.tasks}
+    alone = {
+        (task, run): _training(recipe, [task], run, "single") for run, task in product(runs, recipe.tasks)
+    }
     together = [_training(recipe, recipe.tasks, run, "all") for run in runs]
     yield from (*alone.values(), *together)
     if recipe.pairs:
@@ -266,17 +278,22 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
         probes += [_probing(recipe, recipe.tasks, "iat", run, cell) for run, cell in enumerate(spared)]
     untrained = _probing(recipe, recipe.tasks, "untrained", 0, None, baselines=True)
     yield untrained
-    places = [{"gates": gates, "task": task, "run": run} for gates, (task, run) in product(claims, alone)]
+    groups: list[str] = []
+    for name, group in trainings.items():
+        groups += [name] * len(group)
+    claimed_coords = [
+        {"gates": gates, "task": task, "run": run} for gates, (task, run) in product(claims, alone)
+    ]
     arguments = {
         "model": recipe.model,
         "tasks": recipe.tasks,
         "fraction": recipe.fraction,
-        "trained": [cell for group in trainings.values() for cell in group],
-        "groups": [name for name, group in trainings.items() for _ in group],
-        "claimed": [cell for group in claims.values() for cell in group],
-        "claimed_places": places,
+        "trained": list(chain.from_iterable(trainings.values())),
+        "groups": groups,
+        "claimed": list(chain.from_iterable(claims.values())),
+        "claimed_places": claimed_coords,
         "probed": probes,
-        "probed_places": [{name: cell.coords[name] for name in ("stage", "run")} for cell in probes],
+        "probed_places": [{"stage": cell.coords["stage"], "run": cell.coords["run"]} for cell in probes],
         "untrained": untrained,
     }
     yield engine.Cell(analyse, arguments)
@@ -338,7 +355,10 @@ def _probing(
 def check(recipe: StemCellRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     if len(set(recipe.tasks)) < 2:
-        yield f"tasks: at least two different tasks of {', '.join(get_args(Name))} are needed, given {list(recipe.tasks)}"
+        yield (
+            f"tasks: at least two different tasks of {', '.join(get_args(Name))} are needed, given "
+            f"{list(recipe.tasks)}"
+        )
     if len(set(recipe.tasks)) < len(recipe.tasks):
         yield f"tasks: a task is given twice: {list(recipe.tasks)}"
     yield from not_of_recipes(recipe.training, APART - set(PAPER))
@@ -349,7 +369,8 @@ stemcells_study = engine.Study(StemCellRecipe, cells, check, section)
 
 @operation(StemCells)
 def stem_cell_study(model: str | Path, out: str | Path, settings: StemCells) -> engine.Run:
-    """Do different kinds of tasks claim the same heads, and does training them together harm those heads? The study of this kind.
+    """Do different kinds of tasks claim the same heads, and does training them together harm those heads? The
+    study of this kind.
 
     Args:
         model: the encoder, a folder or hub id.

@@ -1,6 +1,8 @@
-"""The models that a run of `headwise train` or of a training study left, by method and in the order of their seeds."""
+"""The models that a run of `headwise train` or of a training study left, by method and in the order of their
+seeds."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,67 +18,80 @@ PLACES = ("model", "sampling", "seed")
 
 
 def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> dict[str, list[Path]]:
-    """Folders of multi-task models below `run`, by the method that trained them; the n-th of every method has the same seed.
+    """Folders of multi-task models below `run`, by the method that trained them; the n-th of every method has
+    the same seed.
 
     Args:
         run: a folder.
         where: choose among several: model (its name, or the end of it), sampling, seed, method.
 
     Raises:
-        HeadwiseError: there are none, two that differ in nothing but what `where` could choose, or one whose weights are gone.
+        HeadwiseError: there are none, two that differ in nothing but what `where` could choose, or one whose
+            weights are gone.
     """
-    found: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
-    for folder, kind, place in _trainings(run, where):
+    trainings: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
+    for folder, kind, coords in _trainings(run, where):
         if kind != "multi-task":
             continue
-        key = place["method"], int(place["seed"])
-        if key in found:
-            differs = [name for name in PLACES if place[name] != found[key][1][name]] or [
+        key = coords["method"], int(coords["seed"])
+        if key in trainings:
+            differs = [name for name in PLACES if coords[name] != trainings[key][1][name]] or [
                 "nothing that is noted"
             ]
             raise HeadwiseError(
-                f"{run} holds two models of method {key[0]} and seed {key[1]}, {found[key][0]} and {folder}; they differ in "
-                f"{', '.join(differs)}: choose one, e.g. by model or sampling"
+                f"{run} holds two models of method {key[0]} and seed {key[1]}, {trainings[key][0]} and "
+                f"{folder}; they differ in {', '.join(differs)}: choose one, e.g. by model or sampling"
             )
         _check_weights(folder)
-        found[key] = folder, place
+        trainings[key] = folder, coords
     models: dict[str, list[Path]] = {}
-    for (method, _), (folder, _) in sorted(found.items(), key=lambda entry: entry[0][1]):
+    for (method, _), (folder, _) in sorted(trainings.items(), key=lambda entry: entry[0][1]):
         models.setdefault(method, []).append(folder)
     if not models:
-        raise HeadwiseError(
-            f"{run} holds no trained multi-task model{f' with {_told(where)}' if where else ''}"
-        )
-    order = ["multi-task", *METHODS]
-    return dict(
-        sorted(models.items(), key=lambda entry: order.index(entry[0]) if entry[0] in order else len(order))
-    )
+        condition = f" with {_conditions(where)}" if where else ""
+        raise HeadwiseError(f"{run} holds no trained multi-task model{condition}")
+    order = [name for name in ("multi-task", *METHODS, *models) if name in models]
+    return {name: models[name] for name in order}
 
 
 def only_training(run: str | Path, method: str, where: Mapping[str, Any] | None = None) -> Path | None:
-    """The folder of the one finished training below `run` by this method (see `trained_models`); None: there is none.
+    """The folder of the one finished training below `run` by this method (see `trained_models`); None: there
+    is none.
 
     Raises:
         HeadwiseError: there are several, or the run is unfinished, so that it may lack some.
     """
     _check_finished(Path(run))
-    found = [(folder, place) for folder, _, place in _trainings(run, where) if place["method"] == method]
-    if len(found) > 1:
-        values = {name: list(dict.fromkeys(str(place[name]) for _, place in found)) for name in PLACES}
-        differs = [f"{name} ({', '.join(known)})" for name, known in values.items() if len(known) > 1]
+    trainings = [
+        (folder, coords) for folder, _, coords in _trainings(run, where) if coords["method"] == method
+    ]
+    if len(trainings) > 1:
         raise HeadwiseError(
-            f"{run} holds {len(found)} trainings by the method {method}, which differ in {' and '.join(differs)}: choose one by where, "
-            f"as in where.{differs[0].split(' ')[0]}"
-            if differs
-            else f"{run} holds {len(found)} trainings by the method {method}, {' and '.join(str(f) for f, _ in found)}: give one of them"
+            f"{run} holds {len(trainings)} trainings by the method {method}, {_difference(trainings)}"
         )
-    return found[0][0] if found else None
+    return trainings[0][0] if trainings else None
+
+
+def _difference(trainings: list[tuple[Path, dict[str, Any]]]) -> str:
+    """In what several trainings differ, and how one of them is named."""
+    differs = {}
+    for name in PLACES:
+        values = dict.fromkeys(str(coords[name]) for _, coords in trainings)
+        if len(values) > 1:
+            differs[name] = f"{name} ({', '.join(values)})"
+    if differs:
+        return (
+            f"which differ in {' and '.join(differs.values())}: choose one by where, as in "
+            f"where.{next(iter(differs))}"
+        )
+    return f"{' and '.join(str(folder) for folder, _ in trainings)}: give one of them"
 
 
 def _trainings(
     run: str | Path, where: Mapping[str, Any] | None
 ) -> Iterator[tuple[Path, str, dict[str, Any]]]:
-    """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place (see `place_of`)."""
+    """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place
+    (see `place_of`)."""
     if unknown := next((name for name in where or {} if name not in (*PLACES, "method")), None):
         near = did_you_mean(unknown, (*PLACES, "method"))
         raise HeadwiseError(f"where.{unknown}: unknown{near}; choose by {', '.join(PLACES)} or method")
@@ -86,17 +101,19 @@ def _trainings(
         kind = manifest.read(folder)["kind"]
         if kind not in ("multi-task", "single-task"):
             continue
-        place = place_of(folder)
-        if all(_fits(place.get(name), value) for name, value in (where or {}).items()):
-            yield folder, kind, place
+        coords = place_of(folder)
+        if all(_fits(coords.get(name), value) for name, value in (where or {}).items()):
+            yield folder, kind, coords
 
 
 def _finished(run: Path) -> list[Path]:
-    """Folders of finished trainings; of a study only those of its present recipe, which may have had another one before."""
-    places = [run]
+    """Folders of finished trainings; of a study only those of its present recipe, which may have had another
+    one before."""
+    folders = [run]
     if (run / manifest.NAME).is_file() and manifest.read(run)["kind"] == "study":
-        places = [result.folder for _, result in engine.open(run).results()]
-    return [file.parent for place in places for file in sorted(place.rglob(TRAINING_FILE))]
+        folders = [result.folder for _, result in engine.open(run).results()]
+    files = chain.from_iterable(sorted(folder.rglob(TRAINING_FILE)) for folder in folders)
+    return [file.parent for file in files]
 
 
 def _check_finished(run: Path) -> None:
@@ -104,7 +121,8 @@ def _check_finished(run: Path) -> None:
         cells = [cell["state"] == "done" for cell in engine.open(run).cells()]
         if not all(cells):
             raise HeadwiseError(
-                f"{run} is unfinished: {sum(cells)} of its {len(cells)} cells are done; resume it with headwise study run {run}"
+                f"{run} is unfinished: {sum(cells)} of its {len(cells)} cells are done; resume it with "
+                f"headwise study run {run}"
             )
     elif started := [
         file.parent for file in sorted(run.rglob(STARTED_FILE)) if not (file.parent / TRAINING_FILE).is_file()
@@ -115,12 +133,14 @@ def _check_finished(run: Path) -> None:
 def _check_weights(folder: Path) -> None:
     if (empty := without_weights(folder)) is not None:
         raise HeadwiseError(
-            f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it again"
+            f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it "
+            "again"
         )
 
 
 def place_of(folder: Path) -> dict[str, Any]:
-    """Method (or what its study calls the training: a variant, a setting of a sweep), model, sampling and seed of a finished training."""
+    """Method (or what its study calls the training: a variant, a setting of a sweep), model, sampling and
+    seed of a finished training."""
     manifest.check(folder, manifest.read(folder), TRAINING_FILE)
     with reading(folder, "a finished training, so it is damaged"):
         described = read_json(folder / TRAINING_FILE)["description"]
@@ -134,18 +154,23 @@ def place_of(folder: Path) -> dict[str, Any]:
 
 
 def single_task_models(run: str | Path, where: Mapping[str, Any] | None = None) -> dict[str, Path]:
-    """By task, the model trained on it alone, of a run that holds one single-task training: of `headwise train` or of a training study.
+    """By task, the model trained on it alone, of a run that holds one single-task training: of `headwise
+    train` or of a training study.
 
     Raises:
         HeadwiseError: the folder holds none or several, is unfinished, or has lost weights.
     """
     folder = only_training(run, "single-task", where)
     if folder is None:
-        if where and (others := [place for _, kind, place in _trainings(run, None) if kind == "single-task"]):
-            known = "; ".join(
-                f"{name} is {', '.join(dict.fromkeys(str(one[name]) for one in others))}" for name in where
+        singles = [coords for _, kind, coords in _trainings(run, None) if kind == "single-task"]
+        if where and singles:
+            available = []
+            for name in where:
+                values = dict.fromkeys(str(coords[name]) for coords in singles)
+                available.append(f"{name} is {', '.join(values)}")
+            raise HeadwiseError(
+                f"where: no single-task training in {run} has {_conditions(where)}: {'; '.join(available)}"
             )
-            raise HeadwiseError(f"where: no single-task training in {run} has {_told(where)}: {known}")
         raise HeadwiseError(
             f"{run} holds no single-task training, one model for each task: train with the method single-task"
         )
@@ -156,34 +181,38 @@ def single_task_models(run: str | Path, where: Mapping[str, Any] | None = None) 
 
 
 def multi_task_model(run: str | Path, where: Mapping[str, Any] | None = None) -> Path | None:
-    """The one model below `run` that plain multi-task training made, which goes with the single-task models there; None: there is none.
+    """The one model below `run` that plain multi-task training made, which goes with the single-task models
+    there; None: there is none.
 
     Raises:
-        HeadwiseError: there are several, it is of another model, seed or tasks than the single-task models, or its weights are gone.
+        HeadwiseError: there are several, it is of another model, seed or tasks than the single-task models,
+            or its weights are gone.
     """
     folder, alone = only_training(run, "multi-task", where), only_training(run, "single-task", where)
     if folder is None:
         return None
     if alone is not None:
-        place, other = place_of(folder), place_of(alone)
+        coords, alone_coords = place_of(folder), place_of(alone)
         if differs := [
-            f"{name} ({place[name]}, {other[name]})"
+            f"{name} ({coords[name]}, {alone_coords[name]})"
             for name in ("model", "seed")
-            if place[name] != other[name]
+            if coords[name] != alone_coords[name]
         ]:
             raise HeadwiseError(
-                f"the multi-task model {folder} and the single-task models {alone} differ in {' and '.join(differs)}: choose by where"
+                f"the multi-task model {folder} and the single-task models {alone} differ in "
+                f"{' and '.join(differs)}: choose by where"
             )
-        known = {task["name"] for task in manifest.read(folder)["tasks"]}
-        if lacking := [str(name) for name in manifest.read(alone)["tasks"] if name not in known]:
+        trained_tasks = {task["name"] for task in manifest.read(folder)["tasks"]}
+        if lacking := [str(name) for name in manifest.read(alone)["tasks"] if name not in trained_tasks]:
             raise HeadwiseError(
-                f"the multi-task model {folder} was not trained on {', '.join(lacking)}, as the single-task models were"
+                f"the multi-task model {folder} was not trained on {', '.join(lacking)}, as the single-task "
+                "models were"
             )
     _check_weights(folder)
     return folder
 
 
-def _told(where: Mapping[str, Any]) -> str:
+def _conditions(where: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in where.items())
 
 
@@ -193,6 +222,6 @@ def part_of_single(folder: Path) -> bool:
     return above.is_file() and manifest.read(folder.parent)["kind"] == "single-task"
 
 
-def _fits(value: Any, wanted: Any) -> bool:
-    hub = "models--" + str(wanted).replace("/", "--")  # the folder of a hub model in the cache
-    return str(value) == str(wanted) or str(value).endswith(f"/{wanted}") or hub in Path(str(value)).parts
+def _fits(value: Any, expected: Any) -> bool:
+    hub = "models--" + str(expected).replace("/", "--")  # the folder of a hub model in the cache
+    return str(value) == str(expected) or str(value).endswith(f"/{expected}") or hub in Path(str(value)).parts

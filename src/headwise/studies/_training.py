@@ -1,12 +1,15 @@
-"""The training study: models × samplings × seeds, each with several methods, and the tables of tasks × methods over all of them.
+"""The training study: models × samplings × seeds, each with several methods, and the tables of tasks ×
+methods over all of them.
 
-Tables 5, 12 and 13 of the first paper: plain multi-task training and important-head training on GLUE, for five models.
+Tables 5, 12 and 13 of the first paper: plain multi-task training and important-head training on GLUE, for
+five models.
 """
 
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,24 +51,27 @@ MethodName = Annotated[str, AfterValidator(_method)]
 
 
 class Variant(engine.Settings):
-    """A method under a name of its own, with options: `[variants.iat-drift] method = "iat", options = {drift = true}`."""
+    """A method under a name of its own, with options: `[variants.iat-drift] method = "iat", options = {drift
+    = true}`."""
 
     method: MethodName
     options: dict[str, Any] = Field(default_factory=dict)
 
-    def told(self) -> dict[str, Any]:
-        """As `compare` has it."""
+    def to_options(self) -> dict[str, Any]:
+        """The method and its options, as `headwise.training.compare` takes them."""
         return {"method": self.method, **self.options}
 
 
 class TrainingRecipe(engine.Recipe):
     """What is trained and compared.
 
-    `further` names methods of some models only. `method_options` has a table for each method whose options are other than its
-    defaults; such a method is trained on its own, not from the others' common beginning. `variants` are methods trained once more
-    under another name with other options; they share the common beginning where their method does. `teachers` names, for a student, the model
-    it is distilled from: the teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"),
-    and the student's other methods start from there; its single-task models are each distilled under a teacher of their task alone.
+    `further` names methods of some models only. `method_options` has a table for each method whose options
+    are other than its defaults; such a method is trained on its own, not from the others' common beginning.
+    `variants` are methods trained once more under another name with other options; they share the common
+    beginning where their method does. `teachers` names, for a student, the model it is distilled from: the
+    teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"), and
+    the student's other methods start from there; its single-task models are each distilled under a teacher of
+    their task alone.
     """
 
     kind: Literal["training"]
@@ -104,11 +110,12 @@ def train_methods(
 ) -> None:
     """All methods of one model, sampling and seed; those that share their beginning share it.
 
-    `student` is the training that distilled the model these methods start from, `taught` the one that made the teacher.
+    `student` is the training that distilled the model these methods start from, `taught` the one that made
+    the teacher.
     """
     from headwise.training import compare, write_submissions
 
-    trained, also = tasks.find_trained()
+    trained, untrained = tasks.find_trained()
     options, variants = dict(options or {}), variants or {}
     if taught is not None:
         options["teacher"] = str(taught.model("multi-task"))
@@ -124,24 +131,26 @@ def train_methods(
         seeds=[out.seed],
         sweep={name: values for name, values in sweep.items() if name not in options and _has(names, name)},
         method_options=method_options,
-        variants={name: variant.told() for name, variant in variants.items()},
-        **training.with_changes(out=work, also=also, options=options).given(),
+        variants={name: variant.to_options() for name, variant in variants.items()},
+        **training.with_changes(out=work, also=untrained, options=options).given(),
     )
     shown = {label: label if label in variants else method for label, (method, _) in result.swept.items()}
     for name in ("scores", "predictions"):
-        parts = [
-            getattr(part, name).assign(method=shown[label], **alpha_and_delta(result.swept[label][1]))
-            for (label, _), part in result.results.items()
+        frames = [
+            getattr(outcome, name).assign(method=shown[label], **alpha_and_delta(result.swept[label][1]))
+            for (label, _), outcome in result.results.items()
         ]
-        frame = pd.concat(parts, ignore_index=True)
+        frame = pd.concat(frames, ignore_index=True)
         out.table(
             name,
             frame.assign(synthetic=frame["task"].isin([task.name for task in trained if task.synthetic])),
         )
-    files = write_submissions(result, work, "test") if "test" in training.predict else []
-    for (method, _), part in result.results.items():
-        assert part.folder is not None
-        folder = part.folder
+    files = []
+    if "test" in training.predict:
+        files = write_submissions(result, work, "test")
+    for (method, _), outcome in result.results.items():
+        assert outcome.folder is not None
+        folder = outcome.folder
         if keep_models:
             out.model(model_name(method), partial(_copy, folder))
         elif files and (folder / "glue").is_dir():
@@ -159,19 +168,21 @@ def _has(methods: Iterable[str], option: str) -> bool:
 
 
 def model_name(label: str) -> str:
-    """The name under which a cell keeps the model of a training: its label, "iat-alpha-0.1" as "iat-alpha-0_1"."""
+    """The name under which a cell keeps the model of a training: its label, "iat-alpha-0.1" as
+    "iat-alpha-0_1"."""
     return label.replace(".", "_")
 
 
-def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
+def alpha_and_delta(settings: Mapping[str, Any]) -> dict[str, float]:
     """α and δ of a training: 1 and 0 for methods without, of which plain training is the limit."""
-    return {"alpha": own.get("alpha", 1.0), "delta": own.get("delta", 0.0)}
+    return {"alpha": settings.get("alpha", 1.0), "delta": settings.get("delta", 0.0)}
 
 
 @engine.step(name="training-table", version=2)
 def summarise(out: engine.Out, *, trained: list[engine.Result], places: list[dict[str, Any]]) -> None:
-    """Mean, standard deviation and number of seeds of every model, sampling, method and task, with the average over tasks."""
-    frames = [result.table("scores").assign(**place) for result, place in zip(trained, places, strict=True)]
+    """Mean, standard deviation and number of seeds of every model, sampling, method and task, with the
+    average over tasks."""
+    frames = [result.table("scores").assign(**coords) for result, coords in zip(trained, places, strict=True)]
     scores = pd.concat(frames, ignore_index=True)
     out.table("training", table_of(scores))
     out.table("differences", differences_of(scores))
@@ -183,16 +194,17 @@ def methods_of(recipe: TrainingRecipe, model: str) -> tuple[str, ...]:
 
 
 def cells(recipe: TrainingRecipe) -> Iterator[engine.Cell]:
-    """One cell per model, sampling and seed for the methods and variants that branch from plain training, one more for each other one."""
-    found, places = [], []
+    """One cell per model, sampling and seed for the methods and variants that branch from plain training, one
+    more for each other one."""
+    trainings, training_coords = [], []
     for model in recipe.models:
         for sampling in recipe.samplings:
             for seed in range(recipe.seeds):
                 for group in _groups(recipe, model):
-                    found.append(_cell(recipe, model, sampling, seed, group))
-                    places.append({"model": str(model), "sampling": sampling, "seed": seed})
-    yield from found
-    yield engine.Cell(summarise, {"trained": found, "places": places})
+                    trainings.append(_cell(recipe, model, sampling, seed, group))
+                    training_coords.append({"model": str(model), "sampling": sampling, "seed": seed})
+    yield from trainings
+    yield engine.Cell(summarise, {"trained": trainings, "places": training_coords})
 
 
 def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
@@ -203,7 +215,8 @@ def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
         for name in names
         if METHODS[_method_of(recipe, name)].shared_beginning and name not in recipe.method_options
     )
-    return [group for group in (branching, *((name,) for name in names if name not in branching)) if group]
+    groups: list[tuple[str, ...]] = [(name,) for name in names if name not in branching]
+    return [branching, *groups] if branching else groups
 
 
 def _method_of(recipe: TrainingRecipe, name: str) -> str:
@@ -221,7 +234,8 @@ def _with_own(recipe: TrainingRecipe, variant: Variant) -> Variant:
 def _cell(
     recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: int, group: tuple[str, ...]
 ) -> engine.Cell:
-    """The training of a model by some methods, with those it needs first: a student its teacher, what starts from a student its distillation."""
+    """The training of a model by some methods, with those it needs first: a student its teacher, what starts
+    from a student its distillation."""
     teacher = recipe.teachers.get(model)
     before: dict[str, engine.Cell] = {}
     if group == ("distil",):
@@ -233,7 +247,7 @@ def _cell(
     elif teacher is not None and group != ("single-task",):
         before = {"student": _cell(recipe, model, sampling, seed, ("distil",))}
     training = of_methods(recipe.training, [_method_of(recipe, name) for name in group])
-    kept = recipe.keep_models or _is_needed(recipe, model, group)
+    keep = recipe.keep_models or _is_needed(recipe, model, group)
     variants = {name: _with_own(recipe, recipe.variants[name]) for name in group if name in recipe.variants}
     arguments = {
         **before,
@@ -241,16 +255,23 @@ def _cell(
         "tasks": recipe.tasks,
         "methods": [name for name in group if name not in recipe.variants],
         "sweep": {"alpha": [recipe.alpha], "delta": [recipe.delta]},
-        "keep_models": kept,
+        "keep_models": keep,
         "training": training.with_changes(sampling=sampling, predict=recipe.predict),
         "options": recipe.method_options.get(group[0], {}),
         "variants": variants,
-        "teacher": teacher if group == ("single-task",) else None,
+        "teacher": None,
     }
-    place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
-    models = len(recipe.tasks.listed()) if group == ("single-task",) else len(group)
-    needed = megabytes_of(model, models if kept else 0)
-    coords = {**place, "group": "+".join(group)}
+    models = len(group)
+    if group == ("single-task",):
+        models = len(recipe.tasks.listed())
+        arguments["teacher"] = teacher
+    coords: dict[str, str | int | float | bool] = {
+        "model": str(model),
+        "sampling": sampling,
+        "seed": seed,
+        "group": "+".join(group),
+    }
+    needed = megabytes_of(model, models if keep else 0)
     return engine.Cell(train_methods, arguments, coords, seed=seed, megabytes=needed)
 
 
@@ -261,25 +282,26 @@ def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bo
 
 def check(recipe: TrainingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
-    warn_of_replaced(
-        recipe.training,
-        [m for model in recipe.models for m in methods_of(recipe, model)],
-        recipe.method_options,
-    )
+    methods = chain.from_iterable(methods_of(recipe, model) for model in recipe.models)
+    warn_of_replaced(recipe.training, methods, recipe.method_options)
     for table in ("further", "teachers"):
         for model in getattr(recipe, table):
             if model not in recipe.models:
                 yield f"{table}: {model!r} is not among the models: {', '.join(recipe.models)}"
     for method, options in recipe.method_options.items():
-        needed = {"teacher": ""} if method == "distil" else {}
-        yield from wrong(f"method_options.{method}", make_method, method, **needed | options)
+        if method == "distil":
+            options = {"teacher": "", **options}
+        yield from wrong(f"method_options.{method}", make_method, method, **options)
         if not any(method in methods_of(recipe, model) for model in recipe.models):
             yield f"method_options: no model has the method {method!r}"
     for name, variant in recipe.variants.items():
         yield from wrong(f"variants.{name}", make_method, variant.method, **variant.options)
         if not SAFE.fullmatch(name):
-            yield f"variants.{name}: begin with a letter or digit, and use letters, digits, spaces and , . = _ - (it names a folder too)"
-        if any(model_name(name) == model_name(other) for other in recipe.variants if other != name):
+            yield (
+                f"variants.{name}: begin with a letter or digit, and use letters, digits, spaces and , . = _ "
+                "- (it names a folder too)"
+            )
+        if any(model_name(name) == model_name(rival) for rival in recipe.variants if rival != name):
             yield f"variants.{name}: another one's folder would have the same name; call it something else"
         if name in METHODS:
             yield f"variants.{name}: a method has this name; call the variant something else"
@@ -287,7 +309,10 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
             yield f"variants.{name}: {variant.method} cannot be a variant"
     for model in recipe.models:
         if "distil" in methods_of(recipe, model) and model not in recipe.teachers:
-            yield f"teachers: {model!r} has the method distil and no teacher; name one, or use distil for students only (further)"
+            yield (
+                f"teachers: {model!r} has the method distil and no teacher; name one, or use distil for "
+                "students only (further)"
+            )
     for student, teacher in recipe.teachers.items():
         if teacher in recipe.teachers:
             yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"
@@ -295,18 +320,23 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
     yield from wrong("tasks", recipe.tasks.check)
 
 
-def wrong(place: str, work: Callable[..., Any], *args: Any, **options: Any) -> Iterator[str]:
-    """The error that `work` raises, with the `place` in the recipe that it speaks of; nothing if it raises none."""
+def wrong(key: str, work: Callable[..., Any], /, *args: Any, **options: Any) -> Iterator[str]:
+    """The error that `work` raises, with the `key` of the recipe that it speaks of; nothing if it raises
+    none."""
     try:
         work(*args, **options)
     except HeadwiseError as error:
-        yield f"{place}: {error}"
+        yield f"{key}: {error}"
 
 
 def not_of_recipes(training: Train, apart: Collection[str] = APART) -> Iterator[str]:
-    """What the `[training]` table of a recipe says that is not its to say: the names in `apart`, and options of methods."""
+    """What the `[training]` table of a recipe says that is not its to say: the names in `apart`, and options
+    of methods."""
     if training.options:
-        yield f"training: {', '.join(training.options)} are options of methods, which have their own keys: method_options, alpha, delta"
+        yield (
+            f"training: {', '.join(training.options)} are options of methods, which have their own keys: "
+            "method_options, alpha, delta"
+        )
     for name, field in Train.model_fields.items():
         if name in training.model_fields_set and (name in apart or marks(field)["live"]):
             yield f"training.{name}: the study sets it, or the command that runs it; leave it out"

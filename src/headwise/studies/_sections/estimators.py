@@ -17,10 +17,12 @@ TRAINING, DRAW = (
     "draw of examples",
 )  # what a seed draws: of models that are trained first, and of one model as it is
 LEAGUE = (
-    "Points, means over {units}. Order: whether the estimator's most or its least important heads are silenced. Rank 1 costs most (order most) "
-    "or least (order least). Drop: what the task loses on average over the fractions, from none to the largest; over_random: the same minus "
-    "that of random heads (which have no order), paired by {unit}; better: the {units} in which the estimator beats them. Seconds: the median, "
-    "on the machine of the run. The run's own table also has intact performance, chance, the rise of the loss and the held-out examples."
+    "Points, means over {units}. Order: whether the estimator's most or its least important heads are "
+    "silenced. Rank 1 costs most (order most) or least (order least). Drop: what the task loses on average "
+    "over the fractions, from none to the largest; over_random: the same minus that of random heads (which "
+    "have no order), paired by {unit}; better: the {units} in which the estimator beats them. Seconds: the "
+    "median, on the machine of the run. The run's own table also has intact performance, chance, the rise of "
+    "the loss and the held-out examples."
 )
 
 
@@ -30,7 +32,7 @@ def of_estimators(run: Any) -> Section:
     unit = str(league["unit"].iloc[0])
     blocks: list[Any] = []
     sentences: list[str] = []
-    for (model, task), some in league.groupby(["model", "task"], sort=False):
+    for (model, task), group_league in league.groupby(["model", "task"], sort=False):
         there = (curves["model"] == model) & (curves["task"] == task)
         mean = (
             curves[there]
@@ -54,11 +56,12 @@ def of_estimators(run: Any) -> Section:
                 partial(figures.curves, drawn),
             )
         )
-        most = some[some["order"] == "most"]
+        most = group_league[group_league["order"] == "most"]
         title = f"What finding the heads costs: {where}"
         blocks.append(Chart(f"cost-{model}-{task}", title, partial(figures.cost, most)))
         sentences += [
-            f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")
+            f"{where}: {finding(group_league[group_league['order'] == order], order)}"
+            for order in ("most", "least")
         ]
     shown = (
         league[SHOWN].dropna(axis="columns", how="all").rename(columns={"units": several(unit)})
@@ -67,14 +70,15 @@ def of_estimators(run: Any) -> Section:
     blocks.append(Table("league", "The league of estimators", shown, f"{caption} {_of_intervals(league)}"))
     if "agreement.parquet" in run.files:
         note = (
-            f"Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over {several(unit)}; chance: that of "
-            f"random sets. {_of_intervals(league)}"
+            "Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over "
+            f"{several(unit)}; chance: that of random sets. {_of_intervals(league)}"
         )
         blocks.append(
             Table("agreement", "How far the estimators agree", run.table("agreement"), note, detail=True)
         )
     methods = (
-        "Every estimator scored all heads on training data; its most and its least important heads were silenced at several fractions and the "
+        "Every estimator scored all heads on training data; its most and its least important heads were "
+        "silenced at several fractions and the "
         "task evaluated on held-out data." + synthetic_rows(areas)
     )
     return Section("Estimators", sentences, blocks, methods)
@@ -87,8 +91,8 @@ def with_unit(league: pd.DataFrame) -> pd.DataFrame:
 
 def several(unit: str) -> str:
     """The unit in the plural: "trainings", "draws of examples"."""
-    first, *others = unit.split(" ")
-    return " ".join([f"{first}s", *others])
+    first, *words = unit.split(" ")
+    return " ".join([f"{first}s", *words])
 
 
 def _counted(number: int, unit: str) -> str:
@@ -98,37 +102,47 @@ def _counted(number: int, unit: str) -> str:
 def _of_intervals(league: pd.DataFrame) -> str:
     """What the intervals are over, or why there are none."""
     units, unit = int(league["units"].max()), str(league["unit"].iloc[0])
-    of = " of one model, which say nothing about other trainings" if unit == DRAW else ""
-    if units >= MIN_SEEDS:
-        return f"Intervals: Student's t over {_counted(units, unit)}{of}."
-    return f"No intervals: {_counted(units, unit)}; {MIN_SEEDS} are needed."
+    if units < MIN_SEEDS:
+        return f"No intervals: {_counted(units, unit)}; {MIN_SEEDS} are needed."
+    if unit == DRAW:
+        return (
+            f"Intervals: Student's t over {_counted(units, unit)} of one model, which say nothing about "
+            "other trainings."
+        )
+    return f"Intervals: Student's t over {_counted(units, unit)}."
 
 
 def finding(league: pd.DataFrame, order: str) -> str:
-    """The estimator that comes first, beside random heads, as far as trainings or draws of examples carry it."""
+    """The estimator that comes first, beside random heads, as far as trainings or draws of examples carry
+    it."""
     first = league.sort_values("rank").iloc[0]
     units, unit = int(first["units"]), str(first["unit"])
     if first["at_chance"]:
-        of = "" if units == 1 else f" in {first['at_chance']} of {_counted(units, unit)}"
+        counts = ""
+        if units > 1:
+            counts = f" in {first['at_chance']} of {_counted(units, unit)}"
         return (
-            f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
+            f"the intact model is at chance{counts} ({number(first['intact'])} %), so its lesions show "
+            "nothing."
         )
     drop = f"{number(first['drop'])} points on average{between(first['drop_low'], first['drop_high'])}"
+    if order == "most":
+        heads, verb, compared = "top", "hurt most", "more"
+    else:
+        heads, verb, compared = "least important", "are missed least", "less"
     equal = [str(name) for name in league.loc[league["rank"] == 1, "estimator"]]
     if RANDOM_ESTIMATOR in equal:
-        heads, compared = ("top", "more") if order == "most" else ("least important", "less")
         return f"no estimator's {heads} heads cost {compared} than random heads do ({drop})."
     chance = league[league["estimator"] == RANDOM_ESTIMATOR].iloc[0]
-    verb, compared = ("hurt most", "more") if order == "most" else ("are missed least", "less")
-    names = (
-        f"{equal[0]} finds"
-        if len(equal) == 1
-        else f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
-    )
-    where = (
-        f"in the one {unit} there is" if units == 1 else f"in {first['better']} of {_counted(units, unit)}"
-    )
+    if len(equal) == 1:
+        names = f"{equal[0]} finds"
+    else:
+        names = f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
+    if units == 1:
+        where = f"in the one {unit} there is"
+    else:
+        where = f"in {first['better']} of {_counted(units, unit)}"
     return (
-        f"{names} the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out examples, random "
-        f"heads {number(chance['drop'])}; {compared} than random heads {where}."
+        f"{names} the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out "
+        f"examples, random heads {number(chance['drop'])}; {compared} than random heads {where}."
     )

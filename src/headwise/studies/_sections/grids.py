@@ -1,4 +1,5 @@
-"""Studies that are grids over models, tasks, methods and seeds: specialization, training, probing, fine-tuning from heads."""
+"""Studies that are grids over models, tasks, methods and seeds: specialization, training, probing,
+fine-tuning from heads."""
 
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from headwise._base.sentences import number, synthetic_rows
 from headwise.figures import dissociation as figures, probing as probing_figures
 from headwise.probing import BARS_NOTE, top_against
 from headwise.sections import Chart, HeadMaps, Section, Table
+from headwise.studies._sections import optional_table
 from headwise.training import score_chart, training_findings as training_findings
 
 # which tables of a run are shown, in order, and what they are called
@@ -37,72 +39,92 @@ SHOWN = {
     },
 }
 CAPTIONS = {
-    "scorings": "overlap_of_tasks: heads that two tasks have in common, mean over pairs, in percent; overlap_with_first: heads of a task that "
-    "the first scoring chooses too, mean over tasks, in percent; last_layer: heads of a task in the last layer, mean over tasks.",
+    "scorings": "overlap_of_tasks: heads that two tasks have in common, mean over pairs, in percent; "
+    "overlap_with_first: heads of a task that the first scoring chooses too, mean over tasks, in percent; "
+    "last_layer: heads of a task in the last layer, mean over tasks.",
 }
 HELD_OUT = " Validation is a tenth of train here (held_out), not the tasks' validation splits."
 METHODS = {
-    "specialization": "Models were trained on groups of tasks; each task's top heads were silenced and every task evaluated (Eq. 5–7); "
-    "the settings say how heads were scored.",
-    "training": "One task per step; scores on validation, by the metrics that the recipe chose, else each task's own.",
-    "probing": "Logistic regression on each head's output and each layer's hidden state; everything chosen on validation, scored on test.",
-    "head-finetuning": "Concatenated outputs of the top heads, fine-tuned end to end, against the last and the best layer.",
+    "specialization": "Models were trained on groups of tasks; each task's top heads were silenced and every "
+    "task evaluated (Eq. 5–7); the settings say how heads were scored.",
+    "training": (
+        "One task per step; scores on validation, by the metrics that the recipe chose, else each task's own."
+    ),
+    "probing": (
+        "Logistic regression on each head's output and each layer's hidden state; everything chosen on "
+        "validation, scored on test."
+    ),
+    "head-finetuning": (
+        "Concatenated outputs of the top heads, fine-tuned end to end, against the last and the best layer."
+    ),
 }
 
 
 def of_specialization(run: Any) -> Section:
-    """Models × pairs of tasks, with their heads per layer, and the methods and settings of training where several were tried."""
+    """Models × pairs of tasks, with their heads per layer, and the methods and settings of training where
+    several were tried."""
     blocks: list[Any] = []
     sentences: list[str] = []
-    training = run.table("training") if "training.parquet" in run.files else pd.DataFrame({"method": []})
-    swept = training[training["method"] == "iat"]
-    for setting in ("alpha", "delta"):
-        if setting in swept and swept[setting].nunique() > 1:
-            draw = partial(figures.training_sweep, training, setting)
-            blocks.append(Chart(f"training-{setting}", f"Performance over {setting} (Figs. 9 and 10)", draw))
+    if "training.parquet" in run.files:
+        training = run.table("training")
+        swept = training[training["method"] == "iat"]
+        for setting in ("alpha", "delta"):
+            if setting in swept and swept[setting].nunique() > 1:
+                draw = partial(figures.training_sweep, training, setting)
+                title = f"Performance over {setting} (Figs. 9 and 10)"
+                blocks.append(Chart(f"training-{setting}", title, draw))
     if "grid.parquet" in run.files:
         grid = run.table("grid").set_index("label")
         title = "Dissociation of every model and pair (Fig. 2)"
         blocks.append(Chart("grid", title, lambda: figures.matrix(grid, "dissociation (%)")))
-        sentences += [
-            f"{name}: D is {over}positive on {int((row.drop('average') > 0).sum())} of "
-            f"{int(row.drop('average').notna().sum())}{'' if over else ' pairs'} (point estimates)."
-            for name, row in grid.iterrows()
-            for over in [_averaged(grid, row["average"])]
-        ]
-        seeds = run.table("pairs-mean") if "pairs-mean.parquet" in run.files else pd.DataFrame()
-        if "D_seed_low" in seeds:
-            known = int(seeds["D_seed_low"].notna().sum())
+        for name, row in grid.iterrows():
+            over = _averaged(grid, row["average"])
+            pair_d = row.drop("average")
+            unit = "" if over else " pairs"
             sentences.append(
-                f"The interval of D over seeds lies above 0 for {int((seeds['D_seed_low'] > 0).sum())} of {known} results."
-                if known
-                else "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by one."
+                f"{name}: D is {over}positive on {int((pair_d > 0).sum())} of "
+                f"{int(pair_d.notna().sum())}{unit} (point estimates)."
             )
+        seeds = optional_table(run, "pairs-mean")
+        if "D_seed_low" in seeds:
+            with_interval = int(seeds["D_seed_low"].notna().sum())
+            above = int((seeds["D_seed_low"] > 0).sum())
+            if with_interval:
+                sentences.append(
+                    f"The interval of D over seeds lies above 0 for {above} of {with_interval} results."
+                )
+            else:
+                sentences.append(
+                    "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by "
+                    "one."
+                )
         if "seeds_at_chance" in seeds and (lost := seeds[seeds["seeds_at_chance"] > 0]).size:
             pairs = (lost["A"] + " – " + lost["B"]).tolist()
             counts = zip(pairs, lost["seeds_at_chance"], lost["seeds"], strict=True)
             named = ", ".join(f"{pair} ({few} of {all_} seeds)" for pair, few, all_ in counts)
             sentences.append(
-                f"A task is not above chance when intact, so D says nothing there, though the means count it: {named}."
+                "A task is not above chance when intact, so D says nothing there, though the means count "
+                f"it: {named}."
             )
     if "d.parquet" in run.files and run.table("d")["method"].nunique() > 1:
         d = run.table("d")
-        for scoring, some in d.groupby("scoring", sort=False) if "scoring" in d else [("", d)]:
+        by_scoring: Any = d.groupby("scoring", sort=False) if "scoring" in d else [("", d)]
+        for scoring, scoring_rows in by_scoring:
             named = f", heads scored by {scoring}" if scoring else ""
             blocks.append(
                 Chart(
                     f"methods{scoring}",
                     f"Dissociation after every method{named} (Fig. 8)",
-                    partial(figures.methods, some),
+                    partial(figures.methods, scoring_rows),
                 )
             )
     if "layers-mean.parquet" in run.files:
         layers = run.table("layers-mean")
         keys = [name for name in ("model", "method", "scoring", "group") if name in layers]
-        for place, some in layers.groupby(keys, sort=False):
-            wide = some.pivot_table(index="layer", columns="task", values="heads", sort=False)
+        for coords, group_layers in layers.groupby(keys, sort=False):
+            wide = group_layers.pivot_table(index="layer", columns="task", values="heads", sort=False)
             drawn = wide.assign(mean=wide.mean(axis=1), sigma=wide.std(axis=1, ddof=0))
-            where = ", ".join(map(str, place))
+            where = ", ".join(map(str, coords))
             title = f"Where the chosen heads lie: {where} (Fig. 4)"
             blocks.append(Chart(f"layers-{where}", title, partial(figures.heads_per_layer, drawn)))
     return _section(run, "specialization", sentences, blocks)
@@ -110,11 +132,13 @@ def of_specialization(run: Any) -> Section:
 
 def _averaged(grid: pd.DataFrame, average: float) -> str:
     """The average of a row, and over which pairs it is; empty where the rows have none in common."""
+    if pd.isna(average):
+        return ""
     pairs = grid.drop(columns="average").notna().all()
-    which = (
-        "pairs" if pairs.all() else f"the {int(pairs.sum())} pair{'s' * (pairs.sum() > 1)} that all rows have"
-    )
-    return "" if pd.isna(average) else f"{number(average)} % on average over {which}, "
+    if pairs.all():
+        return f"{number(average)} % on average over pairs, "
+    plural = "s" * (pairs.sum() > 1)
+    return f"{number(average)} % on average over the {int(pairs.sum())} pair{plural} that all rows have, "
 
 
 def of_training(run: Any) -> Section:
@@ -125,10 +149,12 @@ def of_training(run: Any) -> Section:
         scores = _named(run.table("scores"))
         scores = scores[scores["split"] == "validation"]
         variants = {name: variant["method"] for name, variant in run.recipe.get("variants", {}).items()}
-        for place, some in scores.groupby([c for c in ("model", "sampling") if c in scores], sort=False):
-            where = ", ".join(map(str, place))
-            sentences += [f"{where}: {sentence}" for sentence in training_findings(some, variants)]
-            blocks.append(score_chart(some, where))
+        for coords, group_scores in scores.groupby(
+            [c for c in ("model", "sampling") if c in scores], sort=False
+        ):
+            where = ", ".join(map(str, coords))
+            sentences += [f"{where}: {sentence}" for sentence in training_findings(group_scores, variants)]
+            blocks.append(score_chart(group_scores, where))
     return _section(run, "training", sentences, blocks)
 
 
@@ -136,7 +162,9 @@ def of_probing(run: Any) -> Section:
     """What every head of every model knows."""
     blocks: list[Any] = []
     sentences: list[str] = []
-    for model in dict.fromkeys(run.table("embeddings")["model"]) if "test.nc" in run.files else ():
+    if "test.nc" not in run.files:
+        return _section(run, "probing", sentences, blocks)
+    for model in dict.fromkeys(run.table("embeddings")["model"]):
         values, embeddings = _maps(run, "test", model=model), run.table("embeddings", model=model)
         blocks.append(HeadMaps(f"heads-{model}", f"What every head of {model} knows", "probe score", values))
         draw = partial(probing_figures.heatmaps, values, sort=True)
@@ -170,16 +198,18 @@ def of_finetuning(run: Any) -> Section:
     """Every head before fine-tuning, and after it from each embedding."""
     blocks: list[Any] = []
     for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in run.results("fine-tune")):
-        before, after = (
-            _maps(run, *what, model=model) for what in (("test", "probe-task"), ("after", "fine-tune"))
-        )
-        after = after if "embedding" in after.dims else after.expand_dims("embedding")
+        before = _maps(run, "test", "probe-task", model=model)
+        after = _maps(run, "after", "fine-tune", model=model)
+        if "embedding" not in after.dims:
+            after = after.expand_dims("embedding")
         columns = {str(name): after.sel(embedding=name) for name in after["embedding"].values}
         draw = partial(probing_figures.before_and_after, before, columns)
         blocks.append(
             Chart(f"shift-{model}", f"Heads of {model} before and after fine-tuning (Fig. 4)", draw)
         )
-    sentences = _best_sources(run.table("fine-tuning")) if "fine-tuning.parquet" in run.files else []
+    sentences: list[str] = []
+    if "fine-tuning.parquet" in run.files:
+        sentences = _best_sources(run.table("fine-tuning"))
     return _section(run, "head-finetuning", sentences, blocks)
 
 
@@ -190,7 +220,8 @@ def _best_sources(table: pd.DataFrame) -> list[str]:
         best = rows.loc[rows.groupby(["task", "metric"], sort=False)["median"].idxmax()]
         counts = ", ".join(f"{name} for {count}" for name, count in best["embedding"].value_counts().items())
         sentences.append(
-            f"{model}: of {len(best)} tasks and metrics the median over seeds is highest from {counts}; no test was made."
+            f"{model}: of {len(best)} tasks and metrics the median over seeds is highest from {counts}; no "
+            "test was made."
         )
     return sentences
 
@@ -198,12 +229,14 @@ def _best_sources(table: pd.DataFrame) -> list[str]:
 def _maps(run: Any, name: str, step: str | None = None, **where: Any) -> Any:
     """An array of the run with a dimension of tasks, though there may be one only."""
     values = run.array(name, step, **where).drop_vars("model", errors="ignore")
-    values = values if "task" in values.dims else values.expand_dims("task")
+    if "task" not in values.dims:
+        values = values.expand_dims("task")
     return values.transpose(..., "task", "layer", "head")
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with short names of models: a folder's own name without its path, unless two would have the same."""
+    """The table with short names of models: a folder's own name without its path, unless two would have the
+    same."""
     if "model" not in frame:
         return frame
     labels = {str(model): model_label(model) for model in dict.fromkeys(frame["model"])}
@@ -220,6 +253,6 @@ def _section(run: Any, kind: str, sentences: list[str], blocks: list[Any]) -> Se
         detail = name != next(iter(there))
         blocks.append(Table(f"{kind}-{name}", title, _named(run.table(name)), CAPTIONS.get(name, ""), detail))
     marked = "embeddings" if kind == "probing" else "scores"
-    made_up = synthetic_rows(run.table(marked)) if f"{marked}.parquet" in run.files else ""
+    made_up = synthetic_rows(optional_table(run, marked))
     tenth = HELD_OUT if run.recipe.get("tasks", {}).get("held_out") else ""
     return Section(kind.capitalize(), sentences, blocks, METHODS[kind] + tenth + made_up)

@@ -12,11 +12,18 @@ from headwise._base.names import file_name
 from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign, synthetic_rows
 from headwise.figures import stemcells as figures
 from headwise.sections import Chart, HeadMaps, Section, Table
+from headwise.studies._sections import optional_table
 from headwise.studies._stemcells import stem_cells
 
 SAID = {1: "higher, over runs and heads", -1: "lower, over runs and heads", 0: NOT_SHOWN}
-RELABELLED = "Expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks."
-BOUNDS = "95 % intervals over runs and heads, from two runs and four heads of each group on; not corrected for the number of effects."
+RELABELLED = (
+    "Expected, range and p: heads relabelled within layers, once per task; they speak of these runs and "
+    "tasks."
+)
+BOUNDS = (
+    "95 % intervals over runs and heads, from two runs and four heads of each group on; not corrected for "
+    "the number of effects."
+)
 
 
 def section(run: Any) -> Section:
@@ -69,7 +76,10 @@ def section(run: Any) -> Section:
     ]
     if "layer-changes.parquet" in run.files:
         changes = run.table("layer-changes")
-        title = "Mean change of probe scores from single- to multi-task training, by layer, with its interval over runs"
+        title = (
+            "Mean change of probe scores from single- to multi-task training, by layer, with its interval "
+            "over runs"
+        )
         blocks += [
             Chart(
                 "layer-changes",
@@ -78,16 +88,17 @@ def section(run: Any) -> Section:
             ),
             Table("layer-changes", title, changes, detail=True),
         ]
-    scores = run.table("scores") if "scores.parquet" in run.files else pd.DataFrame()
+    scores = optional_table(run, "scores")
     if len(scores):
         blocks += score_tables(scores)
     return Section(
         title="Stem cells",
         findings=findings(tests, effects),
         blocks=blocks,
-        methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
-        "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
-        "one task alone claims, with heads chosen on runs other than those measured; and minus that on the other heads of the same layers, "
+        methods="Every task learns gates for the same number of heads; stem-cell heads are those that at "
+        "least four of five tasks claim in most runs. The effect is the change of probe score from single- "
+        "to multi-task training on stem-cell heads minus that on heads one task alone claims, with heads "
+        "chosen on runs other than those measured; and minus that on the other heads of the same layers, "
         "since training together may change some layers more than others. "
         f"{EXPLAINED}.{synthetic_rows(scores)}",
     )
@@ -107,8 +118,11 @@ def score_tables(scores: pd.DataFrame) -> list[Table]:
 
 def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:
     """Where the best head of every label lies, stage by stage, and what training together changes for it."""
-    own = labels[labels["subject"] == "model"]
-    stages = {str(stage): own[own["stage"] == stage] for stage in dict.fromkeys(own["stage"])}
+    model_labels = labels[labels["subject"] == "model"]
+    stages = {
+        str(stage): model_labels[model_labels["stage"] == stage]
+        for stage in dict.fromkeys(model_labels["stage"])
+    }
     charts = []
     for stage, table in stages.items():
         average = (
@@ -132,29 +146,31 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     """How many stem cells, and whether training together spoils them."""
     sentences = []
     for row in tests.to_dict("records"):
-        left = _left_out(row)
+        left_out = _left_out(row)
         if np.isnan(row["p"]):
             sentences.append(
-                f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. {left}"
+                f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. "
+                f"{left_out}"
             )
             continue
-        more = "more than" if row["p"] <= 0.05 else "not shown to be more than"
+        comparison = "more than" if row["p"] <= 0.05 else "not shown to be more than"
         sentences.append(
-            f"By {row['gates']}, {row['found']:.0f} heads are claimed by most tasks, {more} the {number(row['expected'])} that chance "
-            f"would give (p = {row['p']:.3g}). {left}".rstrip()
+            f"By {row['gates']}, {row['found']:.0f} heads are claimed by most tasks, {comparison} the "
+            f"{number(row['expected'])} that chance would give (p = {row['p']:.3g}). {left_out}".rstrip()
         )
     for row in effects.to_dict("records"):
         if np.isnan(row["mean"]):
             sentences.append(
-                f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}".rstrip()
+                (
+                    f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}"
+                ).rstrip()
             )
             continue
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
-        meant = (
-            no_interval(row["note"], "runs and heads")
-            if row["note"]
-            else SAID[sign(points["low"], points["high"])]
-        )
+        if row["note"]:
+            meant = no_interval(row["note"], "runs and heads")
+        else:
+            meant = SAID[sign(points["low"], points["high"])]
         sentences.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
             f"{between(points['low'], points['high'], 2)}: {meant}. {_left_out(row)}".rstrip()
@@ -167,4 +183,7 @@ def _left_out(row: Mapping[Any, Any]) -> str:
     names = row.get("at chance", "")
     if not names:
         return ""
-    return f"Left out, since {'they were' if ', ' in names else 'it was'} not learnt (at chance on test): {names}."
+    return (
+        f"Left out, since {'they were' if ', ' in names else 'it was'} not learnt (at chance on test): "
+        f"{names}."
+    )
