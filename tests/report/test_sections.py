@@ -280,7 +280,7 @@ def test_stem_cells_show_claims_and_effects() -> None:
     tests = pd.DataFrame({"gates": ["l0"], "found": [7], "expected": [3.2], "p": [0.04]})
     effects = pd.DataFrame(
         {"gates": ["l0"], "effect": ["stem − alone"], "mean": [-0.0123], "low": [-0.03], "high": [0.004]}
-    )
+    ).assign(note="")
     section = stemcells.section(Kept({"stem-cells": tests, "effects": effects}, {"claims-l0": claims}))
     on_the_page(section)
     maps = block(section, "claims-l0")
