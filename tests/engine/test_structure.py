@@ -107,7 +107,7 @@ def shape(value: Any) -> Any:
 @given(VALUES, VALUES)
 @settings(max_examples=150, deadline=None)
 def test_contents_are_equal_exactly_if_values_are(one: Any, other: Any) -> None:
-    assert (Contents().of([one]) == Contents().of([other])) == (shape(one) == shape(other))
+    assert (Contents().read([one]) == Contents().read([other])) == (shape(one) == shape(other))
 
 
 def test_values_that_hold_themselves_end() -> None:
@@ -115,7 +115,7 @@ def test_values_that_hold_themselves_end() -> None:
     circle.append(circle)
     again: list[Any] = [1]
     again.append(again)
-    assert Contents().of(circle) == Contents().of(again) != Contents().of([1, [1]])
+    assert Contents().read(circle) == Contents().read(again) != Contents().read([1, [1]])
     model = bert()
     model.bert.pooler.held = [model]
     assert fingerprint(model) == fingerprint(model)

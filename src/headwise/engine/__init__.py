@@ -1,4 +1,5 @@
-"""Studies: steps, cells and recipes, and the engine that spreads them over processes or machines and resumes them."""
+"""Studies: steps, cells and recipes, and the engine that spreads them over processes or machines and resumes
+them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,5 @@
-"""Who does the work: this process, processes of this machine (joblib's), or a Ray cluster. Each gives the same results."""
+"""Who does the work: this process, processes of this machine (joblib's), or a Ray cluster. Each gives the
+same results."""
 
 import os
 import signal
@@ -42,7 +43,8 @@ class Engine(Protocol):
 
 
 class Inline:
-    """Everything in this process, one batch after another: for debugging, and for studies whose steps are defined in a script."""
+    """Everything in this process, one batch after another: for debugging, and for studies whose steps are
+    defined in a script."""
 
     slots = 1
 
@@ -77,8 +79,9 @@ class Inline:
 
 
 class Local:
-    """`jobs` processes on this machine. With GPUs each process sees one of them; where the number is not given, one per GPU begins, and
-    more join as long as results show that cells are small (see `per_gpu`), and fewer work once a cell turns out to be larger.
+    """`jobs` processes on this machine. With GPUs each process sees one of them; where the number is not
+    given, one per GPU begins, and more join as long as results show that cells are small (see `per_gpu`), and
+    fewer work once a cell turns out to be larger.
 
     Every process is a pool of its own, so that a death is known to be that of one batch, and costs no other.
     """
@@ -101,7 +104,7 @@ class Local:
         used = [slot for slot, _ in self._flight.values()]
         each = len(self._gpus) or 1  # of several GPUs the one with the fewest cells
         free = (slot for slot in range(self.slots) if slot not in used)
-        slot = min(free, key=lambda slot: sum(other % each == slot % each for other in used))
+        slot = min(free, key=lambda slot: sum(busy_slot % each == slot % each for busy_slot in used))
         if self._pools[slot] is None:
             self._pools[slot] = self._start(slot)
         self._flight[self._pools[slot].submit(run_batch, str(self._run), batch, self._threads)] = (
@@ -158,7 +161,8 @@ class Local:
         if gpu is not None:
             env["CUDA_VISIBLE_DEVICES"] = gpu
         log = self._run / "logs" / f"worker-{slot}.log"
-        # loky replaces a worker whose memory has grown, and warns of it; the cell it was given is computed all the same
+        # loky replaces a worker whose memory has grown, and warns of it; the cell it was given is computed
+        # all the same
         warnings.filterwarnings(
             "ignore", "A worker stopped while some jobs were given to the executor", UserWarning
         )
@@ -168,7 +172,8 @@ class Local:
 
 
 def per_gpu(peak: int, total: int, cores: int) -> int:
-    """How many workers share a GPU: as many as fit into half of its memory, with two cores each, and four at most.
+    """How many workers share a GPU: as many as fit into half of its memory, with two cores each, and four at
+        most.
 
     Args:
         peak: most bytes of it that a cell took.
@@ -183,8 +188,10 @@ def visible_gpus() -> list[str]:
     import torch
 
     count = torch.cuda.device_count()
-    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return given[:count] if given else [str(number) for number in range(count)]
+    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if names:
+        return names[:count]
+    return [str(number) for number in range(count)]
 
 
 def cores() -> int:
@@ -193,12 +200,14 @@ def cores() -> int:
 
 
 def share_of_cores(workers: int) -> int:
-    """Threads of each worker: the cores shared out, and never more than OMP_NUM_THREADS says, as on cores that are busy already."""
+    """Threads of each worker: the cores shared out, and never more than OMP_NUM_THREADS says, as on cores
+    that are busy already."""
     share = max(1, cores() // workers)
-    said = (
-        os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    )  # a list speaks of threads within threads
-    return min(share, int(said)) if said.isdecimal() and int(said) > 0 else share
+    # a list speaks of threads within threads
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if limit.isdecimal() and int(limit) > 0:
+        return min(share, int(limit))
+    return share
 
 
 def default_jobs() -> int:
@@ -211,7 +220,8 @@ def default_jobs() -> int:
 
 
 def _enter_worker(parent: int, log: str) -> None:
-    """First thing in a new process: Ctrl-C is the parent's business, output goes to the log, and no worker outlives its parent."""
+    """First thing in a new process: Ctrl-C is the parent's business, output goes to the log, and no worker
+    outlives its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     sys.stdout.flush()
@@ -234,7 +244,8 @@ def start(
     """The engine of that name: "local" (with jobs=0: in this process) or "ray".
 
     Args:
-        jobs: cells at once; None: one per GPU, and more where cells are small, or as many as cores and memory allow.
+        jobs: cells at once; None: one per GPU, and more where cells are small, or as many as cores and memory
+            allow.
         threads: CPU threads of each; None shares out the cores, up to OMP_NUM_THREADS where that is set.
         address: of a Ray cluster; None starts one here.
     """

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def export(run: Run, target: str | Path) -> int:
     """Writes `target`.parquet and `target`.csv, cell by cell, and gives the number of rows.
 
-    Columns: step, then the study's coordinates, then `item` (the table, array or JSON value), `row`, `labels` (what the row's words or
-    the array's coordinates say, as JSON), `variable` and `value` (a number; true and false are 1 and 0).
-    Of what operations keep (models, dissociations) only the tables are in it: `headwise.load` opens the rest.
+    Columns: step, then the study's coordinates, then `item` (the table, array or JSON value), `row`, `labels`
+    (what the row's words or the array's coordinates say, as JSON), `variable` and `value` (a number; true and
+    false are 1 and 0). Of what operations keep (models, dissociations) only the tables are in it:
+    `headwise.load` opens the rest.
     """
     import pandas as pd
     import pyarrow as pa
@@ -42,17 +43,16 @@ def export(run: Run, target: str | Path) -> int:
     ):
         csv.write(csv_text(pd.DataFrame(columns=columns)))
         for task, result in run.results():
+            coords = {name: task["coords"].get(name) for name in kinds}
+            for name, value in coords.items():
+                if kinds[name] == pa.string() and value is not None:
+                    coords[name] = str(value)
             for item, frame in _items(result):
                 rows += len(frame)
-                place = {
-                    name: str(value) if kinds[name] == pa.string() and value is not None else value
-                    for name, value in ((name, task["coords"].get(name)) for name in kinds)
-                }
-                whole = pd.DataFrame({"step": task["step"], **place, "item": item}, index=frame.index).join(
-                    frame
-                )[columns]
-                parquet.write_table(pa.Table.from_pandas(whole, schema=schema, preserve_index=False))
-                csv.write(csv_text(whole, header=False))
+                cell = pd.DataFrame({"step": task["step"], **coords, "item": item}, index=frame.index)
+                table = cell.join(frame)[columns]
+                parquet.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False))
+                csv.write(csv_text(table, header=False))
     return rows
 
 
@@ -96,13 +96,11 @@ def _tidy(frame: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     numeric = [str(column) for column in frame.columns if pd.api.types.is_numeric_dtype(frame[column])]
-    rest = frame[[column for column in frame.columns if column not in numeric]]
-    labels = (
-        [json.dumps(record, default=str) for record in rest.to_dict("records")]
-        if rest.shape[1]
-        else ["{}"] * len(frame)
-    )
-    parts = [
+    texts = frame[[column for column in frame.columns if column not in numeric]]
+    labels = ["{}"] * len(frame)
+    if texts.shape[1]:
+        labels = [json.dumps(record, default=str) for record in texts.to_dict("records")]
+    frames = [
         pd.DataFrame(
             {
                 "row": range(len(frame)),
@@ -113,7 +111,9 @@ def _tidy(frame: "pd.DataFrame") -> "pd.DataFrame":
         )
         for column in numeric
     ]
-    return pd.concat(parts).dropna(subset="value").reset_index(drop=True) if parts else pd.DataFrame()
+    if not frames:
+        return pd.DataFrame()
+    return pd.concat(frames).dropna(subset="value").reset_index(drop=True)
 
 
 def _tidy_array(array: Any) -> "pd.DataFrame":
@@ -122,17 +122,15 @@ def _tidy_array(array: Any) -> "pd.DataFrame":
 
     if array.dtype.kind not in "biuf":
         return pd.DataFrame()
-    places = [
+    positions = [
         array[dim].values.tolist() if dim in array.coords else list(range(size))
         for dim, size in array.sizes.items()
     ]
-    labels = [
-        json.dumps(
-            {str(dim): places[axis][i] for axis, (dim, i) in enumerate(zip(array.dims, index, strict=True))},
-            default=str,
-        )
-        for index in np.ndindex(array.shape)
-    ]
+    names = [str(dim) for dim in array.dims]
+    labels = []
+    for index in np.ndindex(array.shape):
+        coords = [values[i] for values, i in zip(positions, index, strict=True)]
+        labels.append(json.dumps(dict(zip(names, coords, strict=True)), default=str))
     values = array.values.astype("float64").ravel()
     flat = pd.DataFrame({"row": range(len(values)), "labels": labels, "variable": "value", "value": values})
     return flat.dropna(subset="value").reset_index(drop=True)
@@ -141,9 +139,9 @@ def _tidy_array(array: Any) -> "pd.DataFrame":
 def _tidy_json(value: Any) -> "pd.DataFrame":
     import pandas as pd
 
-    found = list(_numbers(value, ""))
-    variables, values = [path for path, _ in found], [number for _, number in found]
-    return pd.DataFrame({"row": range(len(found)), "labels": "{}", "variable": variables, "value": values})
+    numbers = list(_numbers(value, ""))
+    variables, values = [path for path, _ in numbers], [number for _, number in numbers]
+    return pd.DataFrame({"row": range(len(numbers)), "labels": "{}", "variable": variables, "value": values})
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:

@@ -1,62 +1,68 @@
 """Some cells of a study: those at chosen coordinates, and what they need."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from headwise.engine._plan import Plan
 from headwise.errors import HeadwiseError, did_you_mean
 
 
-def parse_only(given: Iterable[str]) -> dict[str, set[str]]:
+def parse_only(texts: Iterable[str]) -> dict[str, set[str]]:
     """Coordinates as the command line gives them, `seed=4`; one that is given twice may have either value.
 
     Raises:
         HeadwiseError: one is not written as name=value.
     """
-    found: dict[str, set[str]] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+    coordinates: dict[str, set[str]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not (equals and name.strip() and value.strip()):
-            raise HeadwiseError(f"--only {one}: write it as name=value, e.g. --only seed=0")
-        found.setdefault(name.strip(), set()).add(value.strip())
-    return found
+            raise HeadwiseError(f"--only {text}: write it as name=value, e.g. --only seed=0")
+        coordinates.setdefault(name.strip(), set()).add(value.strip())
+    return coordinates
 
 
-def chosen(plan: Plan, only: Mapping[str, set[str]]) -> Sequence[int]:
-    """Numbers of the plan's cells that have all these coordinates, and of all that those need; without any, of all cells.
+def selected_cells(plan: Plan, only: Mapping[str, set[str]]) -> Sequence[int]:
+    """Numbers of the plan's cells that have all these coordinates, and of all that those need; without any,
+    of all cells.
 
     Raises:
         HeadwiseError: no cell has a coordinate of that name or value, or none has all of them.
     """
     if not only:
         return range(len(plan))
-    places = [
-        {name: str(value) for name, value in plan.task(number)["coords"].items()}
-        for number in range(len(plan))
-    ]
+    coordinates: list[dict[str, str]] = []
+    for number in range(len(plan)):
+        coords = plan.task(number)["coords"]
+        coordinates.append({name: str(value) for name, value in coords.items()})
+    names = dict.fromkeys(chain.from_iterable(coordinates))
     for name, values in only.items():
-        known = dict.fromkeys(place[name] for place in places if name in place)
-        names = dict.fromkeys(other for place in places for other in place)
-        if not known:
+        existing = dict.fromkeys(coords[name] for coords in coordinates if name in coords)
+        if not existing:
             raise HeadwiseError(
                 f"--only {name}: no cell has it{did_you_mean(name, names)}; cells have {', '.join(names)}"
             )
-        if foreign := sorted(values - known.keys()):
+        if foreign := sorted(values - existing.keys()):
             raise HeadwiseError(
-                f"--only {name}={foreign[0]}: no cell has it{did_you_mean(foreign[0], known)}; {name} is {_few(known)}"
+                f"--only {name}={foreign[0]}: no cell has it{did_you_mean(foreign[0], existing)}; {name} is "
+                f"{_few(existing)}"
             )
-    found = {
-        number
-        for number, place in enumerate(places)
-        if all(place.get(name) in values for name, values in only.items())
-    }
-    if not found:
-        told = " ".join(f"--only {name}={value}" for name, values in only.items() for value in sorted(values))
-        raise HeadwiseError(f"{told}: no cell has all of them")
-    wanted: set[int] = set()
-    while found:
-        wanted |= found
-        found = {needed for number in found for needed in plan.after.get(number, ())} - wanted
-    return sorted(wanted)
+    added = {number for number, coords in enumerate(coordinates) if _fits(coords, only)}
+    if not added:
+        flags = []
+        for name, values in only.items():
+            flags += [f"--only {name}={value}" for value in sorted(values)]
+        raise HeadwiseError(f"{' '.join(flags)}: no cell has all of them")
+    selected: set[int] = set()
+    while added:
+        selected |= added
+        needed = chain.from_iterable(plan.after.get(number, ()) for number in added)
+        added = set(needed) - selected
+    return sorted(selected)
+
+
+def _fits(coords: Mapping[str, str], only: Mapping[str, set[str]]) -> bool:
+    return all(coords.get(name) in values for name, values in only.items())
 
 
 def _few(values: Iterable[str]) -> str:

@@ -1,4 +1,5 @@
-"""A run's folder and its plan: one JSON line per cell, streamed, so that memory does not grow with the study."""
+"""A run's folder and its plan: one JSON line per cell, streamed, so that memory does not grow with the
+study."""
 
 import json
 import os
@@ -39,7 +40,8 @@ FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "dam
 
 
 class Plan:
-    """The lines of a plan: where each begins, what each waits for. A few bytes a cell; the rest stays on the disk.
+    """The lines of a plan: where each begins, what each waits for. A few bytes a cell; the rest stays on the
+        disk.
 
     Attributes:
         after: by number of a line, those of the lines it needs.
@@ -83,14 +85,16 @@ class Plan:
 
 
 def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
-    """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
+    """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes
+    nothing."""
     aside = run / f"{ASIDE}{PLAN_FILE}-{os.getpid()}"
     plan = Plan()
     there = {entry.name for entry in os.scandir(run / "results")}
     try:
         with room_in(run), open(aside, "wb") as file, remembering_files():
             for task, expected in tasks(cells):
-                plan.megabytes += expected if task["folder"] not in there else 0.0
+                if task["folder"] not in there:
+                    plan.megabytes += expected
                 task["files"] = _listed(run, task["files"])
                 file.write(plan.add(task))
             file.flush()
@@ -104,7 +108,8 @@ def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
 
 
 def _listed(run: Path, files: dict[str, str]) -> str:
-    """The name of the list, in the run's folder, of the files that a cell reads: many cells share one. "" if it reads none."""
+    """The name of the list, in the run's folder, of the files that a cell reads: many cells share one. "" if
+    it reads none."""
     if not files:
         return ""
     name = fingerprint(files)[:20]
@@ -114,15 +119,16 @@ def _listed(run: Path, files: dict[str, str]) -> str:
 
 
 def check_files(run: Path, task: Task) -> None:
-    """Compares the files that a cell reads with what they were when the cell was planned, under whose key its result goes.
+    """Compares the files that a cell reads with what they were when the cell was planned, under whose key its
+    result goes.
 
     Raises:
         HeadwiseError: one is another now.
     """
     if not (name := task.get("files")):
         return
-    for path, known in read_json(run / "files" / f"{name}.json").items():
-        if not Path(path).is_file() or content_hash(path) != known:
+    for path, digest in read_json(run / "files" / f"{name}.json").items():
+        if not Path(path).is_file() or content_hash(path) != digest:
             raise HeadwiseError(
                 f"{path} has changed since the study was planned: rerun the study to plan it again"
             )
@@ -138,7 +144,7 @@ def read_plan(run: Path) -> Iterator[Task]:
             sound = isinstance(task, dict) and all(
                 isinstance(task.get(name), kind) for name, kind in FIELDS.items()
             )
-            if not sound or not all(isinstance(other, int) for other in task["after"]):
+            if not sound or not all(isinstance(needed, int) for needed in task["after"]):
                 raise HeadwiseError(
                     f"{run / PLAN_FILE}, line {number} is damaged: rerun the study to plan it again"
                 )
@@ -147,11 +153,12 @@ def read_plan(run: Path) -> Iterator[Task]:
 
 
 def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
-    """Makes the folders of a run, and removes what killed processes left unfinished; a run that begins notes its command."""
+    """Makes the folders of a run, and removes what killed processes left unfinished; a run that begins notes
+    its command."""
     if run.exists() and not run.is_dir():
         raise HeadwiseError(f"{run} is a file: give --out the name of a folder")
-    others = {path.name for path in run.iterdir()} - {*FOLDERS} if run.is_dir() else set()
-    if any(not name.startswith(ASIDE) for name in others) and not (run / manifest.NAME).is_file():
+    foreign = {path.name for path in run.iterdir()} - {*FOLDERS} if run.is_dir() else set()
+    if any(not name.startswith(ASIDE) for name in foreign) and not (run / manifest.NAME).is_file():
         raise HeadwiseError(f"{run} holds other files: give --out a new folder, or that of an earlier run")
     if (run / manifest.NAME).is_file() and (holds := manifest.read(run)["kind"]) != "study":
         raise HeadwiseError(
@@ -167,12 +174,13 @@ def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Removes what killed processes left: unfinished folders and locks that nobody holds. Files of others stay where they are."""
+    """Removes what killed processes left: unfinished folders and locks that nobody holds. Files of others
+    stay where they are."""
     asides = [path for path in (run / "work").iterdir() if path.is_dir() and not path.name.startswith(".")]
-    left = {path.name for path in (run / "running").iterdir() if path.is_file()} | {
+    unfinished = {path.name for path in (run / "running").iterdir() if path.is_file()} | {
         path.name.split(".")[0] for path in asides
     }
-    for name in left:
+    for name in unfinished:
         if (
             not (run / "running" / name).is_dir()
             and (lock := locks.acquire(run / "running" / name)) is not None

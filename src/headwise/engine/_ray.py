@@ -14,7 +14,8 @@ from headwise.errors import HeadwiseError, MissingExtra
 class OnRay:
     """Tasks on a Ray cluster: `address`, or this machine if None.
 
-    A batch whose worker or node dies is handed back, and the schedule tries its cells again: Ray itself does not.
+    A batch whose worker or node dies is handed back, and the schedule tries its cells again: Ray itself does
+        not.
     """
 
     def __init__(self, run: Path, jobs: int | None, threads: int | None, address: str | None) -> None:
@@ -102,20 +103,20 @@ def check_shared(run: Path) -> None:
     probe = run / f".shared-{token}"
     probe.write_text(token)
     try:
-        asked = {}
+        readers = {}
         for node in (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")):
             strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[node["NodeManagerAddress"], node["NodeID"]] = ray.remote(num_cpus=0)(_sees).options(
+            readers[node["NodeManagerAddress"], node["NodeID"]] = ray.remote(num_cpus=0)(_sees).options(
                 scheduling_strategy=strategy
             )
-        answers = [(address, see.remote(str(probe), token)) for (address, _), see in asked.items()]
+        answers = [(address, see.remote(str(probe), token)) for (address, _), see in readers.items()]
         blind = [address for address, answer in answers if not ray.get(answer, timeout=60)]
     finally:
         probe.unlink(missing_ok=True)
     if blind:
         raise HeadwiseError(
-            f"the run folder {run} is not on storage that every Ray node shares: not seen on {', '.join(sorted(blind))}; "
-            "choose --out on a shared file system"
+            f"the run folder {run} is not on storage that every Ray node shares: not seen on "
+            f"{', '.join(sorted(blind))}; choose --out on a shared file system"
         )
 
 

@@ -33,12 +33,13 @@ class Recipe(Settings):
 
 
 class Typed(str):
-    """A text that `--set` gave: as a path it is relative to the current folder, as whoever types it expects."""
+    """A text that `--set` gave: as a path it is relative to the current folder, as whoever types it
+    expects."""
 
 
 class ModelName(str):
-    """A model: a folder or a GGUF file (relative to the recipe), a hub id, or "demo" (the embedded MiniLM); counts by the content of its
-    weights."""
+    """A model: a folder or a GGUF file (relative to the recipe), a hub id, or "demo" (the embedded MiniLM);
+    counts by the content of its weights."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -69,7 +70,8 @@ class ModelName(str):
             raise ValueError(f"looked for a model folder {folder}, which does not exist")
         if not _on_hub(value):
             raise ValueError(
-                f"looked for a model folder {folder} and for {value!r} in the hub's cache (offline); neither exists"
+                f"looked for a model folder {folder} and for {value!r} in the hub's cache (offline); neither "
+                "exists"
             )
         return cls(value)
 
@@ -91,8 +93,8 @@ def _packed(path: Path) -> str | None:
     if not os.path.exists(path):  # a name too long for a file is none
         return None
     try:
-        place = model_place(path)
-        return place if in_gguf(place)[1] else None
+        model = model_place(path)
+        return model if in_gguf(model)[1] else None
     except HeadwiseError as error:
         raise ValueError(str(error)) from None
 
@@ -113,9 +115,10 @@ def read_recipe_file(path: str | Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_bytes(), f"the recipe {path}")
     except FileNotFoundError:
-        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.toml")])
+        near = did_you_mean(path.name, [recipe.name for recipe in path.parent.glob("*.toml")])
         raise RecipeError(
-            f"there is no recipe {path.absolute()}{near}; `headwise study recipes` prints those that come with headwise"
+            f"there is no recipe {path.absolute()}{near}; `headwise study recipes` prints those that come "
+            "with headwise"
         ) from None
     except (OSError, ValueError) as error:
         raise RecipeError(
@@ -129,13 +132,15 @@ def packaged_recipes() -> dict[str, Path]:
     """The recipes that come with headwise, by name: inside the package, or beside the sources in a clone."""
     here = Path(__file__).parents[1]
     folder = next(
-        (place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir()), here
+        (candidate for candidate in (here / "recipes", here.parents[1] / "recipes") if candidate.is_dir()),
+        here,
     )
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
 def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
-    """A recipe, by file or by the name of one that comes with headwise, and the folder that its paths are relative to.
+    """A recipe, by file or by the name of one that comes with headwise, and the folder that its paths are
+    relative to.
 
     Raises:
         RecipeError: there is no such file or name, or it is not TOML.
@@ -143,19 +148,21 @@ def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
     path = Path(source)
     if path.is_file() or path.suffix or len(path.parts) != 1:
         return read_recipe_file(path), path.absolute().parent
-    known = packaged_recipes()
-    if path.name not in known:
-        near = did_you_mean(path.name, known)
+    packaged = packaged_recipes()
+    if path.name not in packaged:
+        near = did_you_mean(path.name, packaged)
         raise RecipeError(
-            f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study recipes` prints"
+            f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study "
+            "recipes` prints"
         )
     # they lie one folder below the one they are run in
-    content = known[path.name].read_bytes().replace(b'"../', b'"')
+    content = packaged[path.name].read_bytes().replace(b'"../', b'"')
     return parse_toml(content, f"the recipe {path.name}"), Path.cwd()
 
 
 def apply_scale(data: dict[str, Any], scale: str | None) -> None:
-    """Applies one of a recipe's own scales: the table `[scale.small]` holds what `--scale small` changes, key by key.
+    """Applies one of a recipe's own scales: the table `[scale.small]` holds what `--scale small` changes, key
+        by key.
 
     A table in it with `replace = true` stands for the whole table; the others change only the keys they name.
 
@@ -183,45 +190,45 @@ def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def apply_overrides(data: dict[str, Any], sets: Sequence[str]) -> None:
-    """Applies `--set` overrides ("training.epochs=1", "tasks.0.name=sst2") to a recipe; the value is read as TOML, or else as text."""
-    for one in sets:
-        _apply(data, one)
+    """Applies `--set` overrides ("training.epochs=1", "tasks.0.name=sst2") to a recipe; the value is read as
+    TOML, or else as text."""
+    for assignment in sets:
+        _apply(data, assignment)
 
 
-def _apply(data: dict[str, Any], given: str) -> None:
-    name, equals, text = given.partition("=")
+def _apply(data: dict[str, Any], assignment: str) -> None:
+    name, equals, text = assignment.partition("=")
     lines = name.strip().splitlines()
-    parts = next(csv.reader(lines[:1], delimiter="."), [])  # models."gpt2.small" has two parts
-    if not equals or len(lines) != 1 or not all(parts):
-        raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
+    keys = next(csv.reader(lines[:1], delimiter="."), [])  # models."gpt2.small" has two parts
+    if not equals or len(lines) != 1 or not all(keys):
+        raise RecipeError(f"--set {assignment}: write it as key=value, e.g. --set training.epochs=1")
     value = _typed(set_value(text))
-    place: Any = data
-    for part in parts[:-1]:
-        number = _entry(place, part)
-        place = (
-            place[number]
-            if number is not None
-            else place.setdefault(part, {})
-            if isinstance(place, dict)
-            else None
-        )
-        if not isinstance(place, dict | list):
-            raise RecipeError(f"--set {given}: {part!r} is not a table")
-    if isinstance(place, list):
-        number = _entry(place, parts[-1])
+    table: Any = data
+    for key in keys[:-1]:
+        number = _entry(table, key)
+        if number is not None:
+            table = table[number]
+        elif isinstance(table, dict):
+            table = table.setdefault(key, {})
+        else:
+            table = None
+        if not isinstance(table, dict | list):
+            raise RecipeError(f"--set {assignment}: {key!r} is not a table")
+    if isinstance(table, list):
+        number = _entry(table, keys[-1])
         if number is None:
             raise RecipeError(
-                f"--set {given}: there are {len(place)} entries, counted from 0, not {parts[-1]!r}"
+                f"--set {assignment}: there are {len(table)} entries, counted from 0, not {keys[-1]!r}"
             )
-        place[number] = value
+        table[number] = value
     else:
-        place[parts[-1]] = value
+        table[keys[-1]] = value
 
 
-def _entry(place: Any, part: str) -> int | None:
+def _entry(entries: Any, key: str) -> int | None:
     """The number of an entry of a list, or None if it has no such entry or is not a list."""
-    number = whole_number(part)
-    return number if isinstance(place, list) and number is not None and number < len(place) else None
+    number = whole_number(key)
+    return number if isinstance(entries, list) and number is not None and number < len(entries) else None
 
 
 def set_value(text: str) -> Any:
@@ -238,41 +245,49 @@ def _typed(value: Any) -> Any:
         return Typed(value)
     if isinstance(value, dict):
         return {name: _typed(inner) for name, inner in value.items()}
-    return [_typed(inner) for inner in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_typed(inner) for inner in value]
+    return value
 
 
 def _texts(value: Any) -> Iterator[Typed]:
     """Every text in a recipe that was typed."""
     if isinstance(value, Typed):
         yield value
-    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from _texts(inner)
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Path) -> Any:
-    """`data` as the recipe `model`; paths are relative to the folder `base`, those that `--set` gave to the current one.
+    """`data` as the recipe `model`; paths are relative to the folder `base`, those that `--set` gave to the
+    current one.
 
     Raises:
         RecipeError: one line for each mistake.
     """
     try:
         # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
-        given = json.dumps(_with_defaults(model, data), default=str)
+        text = json.dumps(_with_defaults(model, data), default=str)
         return model.model_validate_json(
-            given, strict=True, context={"base": Path(base), "typed": {*_texts(data)}}
+            text, strict=True, context={"base": Path(base), "typed": {*_texts(data)}}
         )
     except ValidationError as error:
         raise RecipeError("\n".join(mistakes(model, error))) from None
 
 
 def _with_defaults(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` with, in each table that it gives, what this kind of study has as its own defaults of that table."""
-    own = {
+    """`data` with, in each table that it gives, what this kind of study has as its own defaults of that
+    table."""
+    defaults = {
         name: field.default.to_table()
         for name, field in model.model_fields.items()
         if isinstance(field.default, Settings)
     }
     return {
-        name: {**own.get(name, {}), **value} if isinstance(value, Mapping) else value
+        name: {**defaults.get(name, {}), **value} if isinstance(value, Mapping) else value
         for name, value in data.items()
     }

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,9 @@ class Run:
     """A study's folder, opened for reading; works while the study is running.
 
         run = headwise.engine.open("runs/first")
-        run.table("dissociation")                 # every cell's table of that name, the cells' coordinates as columns
-        run.table("dissociation", seed=0)         # only these cells
-        run.array("scores")                       # labelled array; coordinates that differ between cells become dimensions
+        run.table("dissociation")                 # every cell's table of that name, the cells' coordinates as
+        columns run.table("dissociation", seed=0)         # only these cells run.array("scores")
+        # labelled array; coordinates that differ between cells become dimensions
 
     Args:
         folder: the run's folder.
@@ -46,7 +47,8 @@ class Run:
         return f"Run({str(self.folder)!r}: {len(done)} finished cells{f' of {steps}' if steps else ''})"
 
     def results(self, step: str | None = None, **where: Any) -> Iterator[tuple[Task, Result]]:
-        """Finished cells with their results, in the plan's order; only those of `step`, at the coordinates `where`."""
+        """Finished cells with their results, in the plan's order; only those of `step`, at the coordinates
+        `where`."""
         for task in read_plan(self.folder):
             fits = step in (None, task["step"]) and all(
                 task["coords"].get(name) == value for name, value in where.items()
@@ -55,64 +57,73 @@ class Run:
                 yield task, Result(folder)
 
     def table(self, name: str, step: str | None = None, **where: Any) -> "pd.DataFrame":
-        """The table `name` of every finished cell that has it, one below the other, the cells' coordinates as first columns."""
+        """The table `name` of every finished cell that has it, one below the other, the cells' coordinates as
+        first columns."""
         import pandas as pd
 
         frames = []
         for task, result in self._having(f"{name}.parquet", step, where):
             frame = result.table(name)
-            for place, (coordinate, value) in enumerate(task["coords"].items()):
+            for position, (coordinate, value) in enumerate(task["coords"].items()):
                 if coordinate not in frame.columns:
-                    frame.insert(min(place, frame.shape[1]), coordinate, value)
+                    frame.insert(min(position, frame.shape[1]), coordinate, value)
             frames.append(frame)
         return pd.concat(frames, ignore_index=True)
 
     def array(self, name: str, step: str | None = None, **where: Any) -> "xr.DataArray":
         """The array `name` of every finished cell that has it, as one.
 
-        Coordinates on which the cells differ become dimensions in front of the arrays' own; combinations without a cell are NaN.
+        Coordinates on which the cells differ become dimensions in front of the arrays' own; combinations
+        without a cell are NaN.
         """
         import xarray as xr
 
-        found = [
+        arrays = [
             (task["coords"], result.array(name)) for task, result in self._having(f"{name}.nc", step, where)
         ]
-        names = dict.fromkeys(
-            coordinate for coords, array in found for coordinate in coords if coordinate not in array.dims
-        )
-        vary = [one for one in names if len({coords.get(one) for coords, _ in found}) > 1]
-        parts = []
-        for coords, array in found:
-            given = {one: value for one, value in coords.items() if one in names}
-            parts.append(array.assign_coords(given).expand_dims([one for one in vary if one in given]))
-        if len(parts) == 1:
-            return parts[0]
-        if len({tuple(coords.get(one) for one in vary) for coords, _ in found}) < len(found):
+        names: dict[str, None] = {}
+        for coords, array in arrays:
+            names |= dict.fromkeys(name for name in coords if name not in array.dims)
+
+        def distinct(coordinate: str) -> set[Any]:
+            return {coords.get(coordinate) for coords, _ in arrays}
+
+        vary = [coordinate for coordinate in names if len(distinct(coordinate)) > 1]
+        placed_arrays = []
+        positions: set[tuple[Any, ...]] = set()
+        for coords, array in arrays:
+            new_coords = {coordinate: value for coordinate, value in coords.items() if coordinate in names}
+            dims = [coordinate for coordinate in vary if coordinate in new_coords]
+            placed_arrays.append(array.assign_coords(new_coords).expand_dims(dims).rename(name))
+            positions.add(tuple(coords.get(coordinate) for coordinate in vary))
+        if len(placed_arrays) == 1:
+            return placed_arrays[0]
+        if len(positions) < len(arrays):
             raise HeadwiseError(
-                f"several cells with the same coordinates have an array {name!r}: choose one with step= or coordinates"
+                f"several cells with the same coordinates have an array {name!r}: choose one with step= or "
+                "coordinates"
             )
-        return xr.combine_by_coords(
-            [part.rename(name) for part in parts], combine_attrs="drop_conflicts", join="outer"
-        )[name]
+        joined = xr.combine_by_coords(placed_arrays, combine_attrs="drop_conflicts", join="outer")
+        return joined[name]
 
     def json(self, name: str, step: str | None = None, **where: Any) -> list[dict[str, Any]]:
         """The JSON value `name` of every finished cell that has it: [{"coords": ..., "value": ...}]."""
         return [
-            {"coords": task["coords"], "value": found.json(name)}
-            for task, found in self._having(f"{name}.json", step, where)
+            {"coords": task["coords"], "value": result.json(name)}
+            for task, result in self._having(f"{name}.json", step, where)
         ]
 
     def names(self) -> dict[str, list[str]]:
         """Step to the names its finished cells have saved."""
-        found: dict[str, set[str]] = {}
+        files_by_step: dict[str, set[str]] = {}
         for task, result in self.results():
-            found.setdefault(task["step"], set()).update(file.split("/")[0] for file in result.names)
-        return {step: sorted(files) for step, files in found.items()}
+            files_by_step.setdefault(task["step"], set()).update(file.split("/")[0] for file in result.names)
+        return {step: sorted(files) for step, files in files_by_step.items()}
 
     @cached_property
     def files(self) -> set[str]:
         """Every file that some cell had saved when this was first asked."""
-        return {name for _, result in self.results() for name in result.names}
+        return set(chain.from_iterable(result.names for _, result in self.results()))
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -129,8 +140,9 @@ class Run:
         study = study_of(kind)
         if study is None or study.section is None:
             raise HeadwiseError(
-                f"{self.folder} is a study of kind {kind!r}, which has no section for a report, or whose module is not imported (call "
-                "headwise.report.write_report from Python after importing it); export it: headwise study export"
+                f"{self.folder} is a study of kind {kind!r}, which has no section for a report, or whose "
+                "module is not imported (call headwise.report.write_report from Python after importing it); "
+                "export it: headwise study export"
             )
         return replace(study.section(self), settings=self.recipe, provenance=self.provenance())
 
@@ -184,23 +196,21 @@ class Run:
             yield row
 
     def _having(self, file: str, step: str | None, where: dict[str, Any]) -> list[tuple[Task, Result]]:
-        found = [
+        results = [
             (task, result) for task, result in self.results(step, **where) if file in result.manifest["files"]
         ]
-        if not found:
-            offered = (
-                ", ".join(sorted({name for names in self.names().values() for name in names}))
-                or "nothing yet"
-            )
-            asked = f" at {where}" if where else ""
+        if not results:
+            names = sorted(set(chain.from_iterable(self.names().values())))
+            offered = ", ".join(names) or "nothing yet"
+            where_text = f" at {where}" if where else ""
             raise HeadwiseError(
-                f"no finished cell of {self.folder}{asked} has {file}; the run holds: {offered}"
+                f"no finished cell of {self.folder}{where_text} has {file}; the run holds: {offered}"
             )
-        return found
+        return results
 
     def _seconds(self) -> dict[str, float]:
         """Seconds by result folder, from the index that the running study keeps."""
-        return {name: known["seconds"] for name, known in read_index(self.folder).items()}
+        return {name: record["seconds"] for name, record in read_index(self.folder).items()}
 
     def _provenance_seconds(self, name: str) -> float | None:
         try:

@@ -1,4 +1,5 @@
-"""The loop that takes a plan through an engine: finds what is missing, hands it out, survives what goes wrong."""
+"""The loop that takes a plan through an engine: finds what is missing, hands it out, survives what goes
+wrong."""
 
 import json
 import os
@@ -31,22 +32,21 @@ WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
 BATCH_CELLS = 32
 DEATHS = 3  # a cell on which this many workers died is given up
-PAUSE_S = (
-    30.0  # before a cell that found the GPU full is tried again: what shares the GPU may leave room by then
-)
+# before a cell that found the GPU full is tried again: what shares the GPU may leave room by then
+PAUSE_S = 30.0
 INDEX = "done.jsonl"
 INDEX_LINES = 500  # of finished cells that are found, written together
 
 
 def read_index(run: Path) -> dict[str, dict[str, Any]]:
     """What the last run noted of each finished result, by folder; lines that a kill cut off are left out."""
-    known: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     with suppress(OSError):
         for line in (run / INDEX).read_bytes().splitlines():
             with suppress(HeadwiseError, LookupError, ValueError, TypeError):
                 record = parse_json(line, INDEX)
-                known[record["folder"]] = {**record, "seconds": float(record["seconds"])}
-    return known
+                records[record["folder"]] = {**record, "seconds": float(record["seconds"])}
+    return records
 
 
 class View(Protocol):
@@ -82,29 +82,26 @@ class Board:
 
     def seconds_left(self, slots: int) -> float | None:
         """Time left by the mean of each step's cells so far; None before the first."""
-        cells, spent = (
-            (sum(values) for values in list(zip(*self.seconds.values(), strict=True))[:2])
-            if self.seconds
-            else (0, 0.0)
-        )
-        if not cells:
+        if not self.seconds:
             return None
-        means = {step: known[1] / known[0] for step, known in self.seconds.items()}
-        return sum(count * means.get(step, spent / cells) for step, count in self.left.items()) / max(
-            1, slots
-        )
+        cells = sum(count for count, _, _ in self.seconds.values())
+        spent = sum(seconds for _, seconds, _ in self.seconds.values())
+        means = {step: seconds / count for step, (count, seconds, _) in self.seconds.items()}
+        expected = sum(count * means.get(step, spent / cells) for step, count in self.left.items())
+        return expected / max(1, slots)
 
 
 def carry_out(
-    run: Path, plan: Plan, start: Callable[[], Engine], view: View, wanted: Sequence[int] | None = None
+    run: Path, plan: Plan, start: Callable[[], Engine], view: View, numbers: Sequence[int] | None = None
 ) -> Board:
     """Computes every cell of `plan` that has no sound result in `run` yet.
 
     Args:
-        wanted: numbers of the cells, with all that they need; default: all of them.
-        start: gives the engine; not called where nothing is left to compute, since looking for GPUs and starting a cluster take seconds.
+        numbers: of the cells, with all that they need; default: all of them.
+        start: gives the engine; not called where nothing is left to compute, since looking for GPUs and
+            starting a cluster take seconds.
     """
-    loop = _Loop(run, plan, view, range(len(plan)) if wanted is None else wanted)
+    loop = _Loop(run, plan, view, range(len(plan)) if numbers is None else numbers)
     batch = loop.next_batch()
     if loop.finished():
         view.update(loop.board, 1)
@@ -127,19 +124,18 @@ def carry_out(
 
 
 class _Loop:
-    def __init__(self, run: Path, plan: Plan, view: View, wanted: Sequence[int]) -> None:
+    def __init__(self, run: Path, plan: Plan, view: View, numbers: Sequence[int]) -> None:
         self.run, self.plan, self.view = run, plan, view
         self.results = str(run / "results")
-        self.board = Board(len(wanted), left=Counter(plan.step(number) for number in wanted))
+        self.board = Board(len(numbers), left=Counter(plan.step(number) for number in numbers))
         self.state = bytearray(len(plan))  # WAITING
-        self.fresh = iter(wanted)
+        self.fresh = iter(numbers)
         self.parked: list[int] = []  # looked at, but something they need is not finished
         self.again: deque[Task] = deque()  # ready, and put back
         self.busy: list[tuple[float, Task]] = []  # another process computes them; look again at that time
         self.deaths: Counter[int] = Counter()
-        self.full: dict[
-            int, int
-        ] = {}  # cells for which a GPU had no room once, and how many had been settled by then
+        # cells for which a GPU had no room once, and how many had been settled by then
+        self.full: dict[int, int] = {}
         self.settled = 0
         self.running = 0
         self.changed = False
@@ -152,7 +148,8 @@ class _Loop:
         return not (self.running or self.parked or self.again or self.busy)
 
     def next_batch(self) -> list[Task]:
-        """Ready cells that make up about BATCH_S of work; a cell whose step is long, unknown, or killed a worker goes alone."""
+        """Ready cells that make up about BATCH_S of work; a cell whose step is long, unknown, or killed a
+        worker goes alone."""
         batch: list[Task] = []
         room = BATCH_S
         while len(batch) < BATCH_CELLS and (task := self._next_ready()):
@@ -174,12 +171,9 @@ class _Loop:
         """Takes in what became of a batch."""
         self.running -= len(batch)
         died = isinstance(outcomes, BaseException)
-        answers = (
-            [self._after_death(task, outcomes) for task in batch]
-            if isinstance(outcomes, BaseException)
-            else outcomes
-        )
-        for task, outcome in zip(batch, answers, strict=True):
+        if isinstance(outcomes, BaseException):
+            outcomes = [self._after_death(task, outcomes) for task in batch]
+        for task, outcome in zip(batch, outcomes, strict=True):
             state = outcome["state"]
             if state == "done":
                 self.settled += 1
@@ -206,17 +200,20 @@ class _Loop:
         self._index()
 
     def _after_death(self, task: Task, error: BaseException) -> dict[str, Any]:
-        """The worker died: the cell is done if its result is there, else it is tried again alone, else given up."""
+        """The worker died: the cell is done if its result is there, else it is tried again alone, else given
+        up."""
         self.deaths[task["number"]] += 1
         if (self.run / "results" / task["folder"]).is_dir():
             return {"state": "done", "seconds": 0.0}
         if self.deaths[task["number"]] < DEATHS:
             return {"state": "again"}
-        said = f"the worker process died {DEATHS} times on this cell (out of memory?); last: {type(error).__name__}: {error}"
-        said = legible(said)
+        message = legible(
+            f"the worker process died {DEATHS} times on this cell (out of memory?); "
+            f"last: {type(error).__name__}: {error}"
+        )
         with suppress(OSError):  # a full disk: the error is at least shown
-            keep_failure(self.run, task, said, 0.0, str(error))
-        return {"state": "failed", "error": said}
+            keep_failure(self.run, task, message, 0.0, str(error))
+        return {"state": "failed", "error": message}
 
     def _next_ready(self) -> Task | None:
         if self.again:
@@ -229,9 +226,9 @@ class _Loop:
         if self.changed:  # something ended: look through the parked ones once, as far as they are wanted
             self.changed = False
             parked, self.parked = self.parked, []
-            for place, number in enumerate(parked):
+            for position, number in enumerate(parked):
                 if task := self._consider(number):
-                    self.parked += parked[place + 1 :]
+                    self.parked += parked[position + 1 :]
                     self.changed = True
                     return task
         for number in self.fresh:
@@ -241,22 +238,23 @@ class _Loop:
         return None
 
     def _room(self, number: int) -> bool:
-        """Whether a cell that found the GPU full may find room now: another one has ended since, or none is running here."""
+        """Whether a cell that found the GPU full may find room now: another one has ended since, or none is
+        running here."""
         return self.settled > self.full.get(number, -1) or not self.running
 
     def _consider(self, number: int) -> Task | None:
         """The cell if it is ready to be computed; parks it, or settles it, otherwise."""
-        needed = [self.state[other] for other in self.plan.after.get(number, ())]
-        if any(state in (WAITING, RUNNING) for state in needed):
+        states = [self.state[needed] for needed in self.plan.after.get(number, ())]
+        if any(state in (WAITING, RUNNING) for state in states):
             self.parked.append(number)
             return None
         task = self.plan.task(number)
-        if (found := self._sound(task)) is not None:
+        if (outcome := self._sound(task)) is not None:
             self.board.found += 1
-            self.lines.append(self._done(task, found))
+            self.lines.append(self._done(task, outcome))
             if len(self.lines) >= INDEX_LINES:
                 self._index()
-        elif any(state in (FAILED, BLOCKED) for state in needed):
+        elif any(state in (FAILED, BLOCKED) for state in states):
             self.board.blocked += 1
             self._end(task, BLOCKED)
         else:
@@ -264,18 +262,19 @@ class _Loop:
         return None
 
     def _sound(self, task: Task) -> dict[str, Any] | None:
-        """What is known of a stored result, or None if there is none; a damaged or outdated one is reported and put away.
+        """What is known of a stored result, or None if there is none; a damaged or outdated one is reported
+        and put away.
 
-        A result that was found sound before, and to whose files nobody has written since, is not read again: whoever reads it
-        compares it with its checksums, and `damage` compares all of them.
+        A result that was found sound before, and to whose files nobody has written since, is not read again:
+        whoever reads it compares it with its checksums, and `damage` compares all of them.
         """
         try:
             seen = folder_stamp(f"{self.results}/{task['folder']}")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        known = self.known.get(task["folder"], {})
-        if known.get("stamp") == seen and self._inputs(task) == known.get("inputs"):
-            return known
+        indexed = self.known.get(task["folder"], {})
+        if indexed.get("stamp") == seen and self._inputs(task) == indexed.get("inputs"):
+            return indexed
         folder = self.run / "results" / task["folder"]
         self.view.update(self.board, 1)  # checking large results takes a while
         wrong = damaged_files(folder)
@@ -284,8 +283,8 @@ class _Loop:
                 record = read_cell(folder)
                 if not (changed := stale_input(self.run, task, record)):
                     cell = record["cell"]
-                    known = {"seconds": float(cell["seconds"]), "inputs": cell["inputs"]}
-                    return {**known, "stamp": seen, "digest": digest_of(record)}
+                    indexed = {"seconds": float(cell["seconds"]), "inputs": cell["inputs"]}
+                    return {**indexed, "stamp": seen, "digest": digest_of(record)}
                 wrong = [f"it was computed from another {changed!r} than there is now"]
             except DamagedResult as error:
                 wrong = [str(error)]
@@ -298,18 +297,18 @@ class _Loop:
 
     def _inputs(self, task: Task) -> dict[str, list[str | None]]:
         """The digests of a cell's inputs, as far as they are known."""
-        return {
-            name: [self.digests.get(folder) for folder in folders]
-            for name, folders in inputs_of(task).items()
-        }
+        digests: dict[str, list[str | None]] = {}
+        for name, folders in inputs_of(task).items():
+            digests[name] = [self.digests.get(folder) for folder in folders]
+        return digests
 
-    def _done(self, task: Task, found: dict[str, Any]) -> str:
-        self.board.took(task["step"], found["seconds"])
+    def _done(self, task: Task, outcome: dict[str, Any]) -> str:
+        self.board.took(task["step"], outcome["seconds"])
         self._end(task, DONE)
-        if "digest" in found:
-            self.digests[task["folder"]] = found["digest"]
-        facts = {name: found[name] for name in ("stamp", "digest", "inputs") if name in found}
-        return json.dumps({"folder": task["folder"], "seconds": round(found["seconds"], 3), **facts})
+        if "digest" in outcome:
+            self.digests[task["folder"]] = outcome["digest"]
+        facts = {name: outcome[name] for name in ("stamp", "digest", "inputs") if name in outcome}
+        return json.dumps({"folder": task["folder"], "seconds": round(outcome["seconds"], 3), **facts})
 
     def _end(self, task: Task, state: int) -> None:
         self.state[task["number"]] = state

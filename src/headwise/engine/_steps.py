@@ -1,4 +1,5 @@
-"""What a study is made of: steps (functions with a name and a version), cells (a step with its settings), and the study itself."""
+"""What a study is made of: steps (functions with a name and a version), cells (a step with its settings), and
+the study itself."""
 
 import json
 import re
@@ -34,7 +35,8 @@ class Step:
         module, name = self.function.__module__, self.function.__qualname__
         if "<locals>" in name or resolve(f"{module}:{name}") is not self:
             raise HeadwiseError(
-                f"step {self.name!r} must be a top-level name of its module, where workers can find it, not {name}"
+                f"step {self.name!r} must be a top-level name of its module, where workers can find it, not "
+                f"{name}"
             )
         return f"{module}:{name}"
 
@@ -63,9 +65,9 @@ class Step:
 def step(version: int = 1, name: str | None = None) -> Callable[[Callable[..., None]], Step]:
     """Makes a top-level function a step of studies.
 
-    Its first parameter is `out`, where it saves (see `Out`); the others are keywords: settings, annotated with their types, and results
-    of other cells, given as `Result`. It must depend on nothing else: raise `version` when its meaning changes, and old results will be
-    computed again.
+    Its first parameter is `out`, where it saves (see `Out`); the others are keywords: settings, annotated
+    with their types, and results of other cells, given as `Result`. It must depend on nothing else: raise
+    `version` when its meaning changes, and old results will be computed again.
     """
 
     def make(function: Callable[..., None]) -> Step:
@@ -80,9 +82,10 @@ class Cell:
 
     Args:
         step: what to do.
-        arguments: its keywords: settings (JSON values, dataclasses, pydantic models; paths count by the content of the file), and cells, or
-            lists of cells, whose results the step receives.
-        coords: where this cell stands in the study's grid, e.g. {"model": "bert", "seed": 0}; columns of every table read back.
+        arguments: its keywords: settings (JSON values, dataclasses, pydantic models; paths count by the
+            content of the file), and cells, or lists of cells, whose results the step receives.
+        coords: where this cell stands in the study's grid, e.g. {"model": "bert", "seed": 0}; columns of
+            every table read back.
         seed: of the global random generators when the step starts; also `out.seed`.
         megabytes: expected size of the result, for the check of the disk.
     """
@@ -107,23 +110,21 @@ class Cell:
         return {name: value for name, value in self.arguments.items() if not _is_input(value)}
 
     @cached_property
-    def _known(self) -> tuple[str, dict[str, str]]:
-        inputs = {
-            name: given.key if isinstance(given, Cell) else [c.key for c in given]
-            for name, given in self.inputs.items()
-        }
+    def _key_and_files(self) -> tuple[str, dict[str, str]]:
+        inputs = _over_inputs(self, "key")
         with noting_files() as files:
             return fingerprint(self.step.name, self.step.version, self.settings, inputs, self.seed), files
 
     @property
     def key(self) -> str:
-        """Hash of the step's name and version, the settings (files and weights by content), the inputs' keys, and the seed."""
-        return self._known[0]
+        """Hash of the step's name and version, the settings (files and weights by content), the inputs' keys,
+        and the seed."""
+        return self._key_and_files[0]
 
     @property
     def files(self) -> dict[str, str]:
         """Every file that the settings name, with the hash it had when the key was made of it."""
-        return self._known[1]
+        return self._key_and_files[1]
 
     @cached_property
     def folder(self) -> str:
@@ -131,10 +132,21 @@ class Cell:
         return f"{self.step.name}-{self.key[:20]}"
 
 
+def _over_inputs(cell: Cell, attribute: str) -> dict[str, Any]:
+    """By input of a cell, an attribute of the cell that it is, or of each cell in the list that it is."""
+    values: dict[str, Any] = {}
+    for name, cells in cell.inputs.items():
+        if isinstance(cells, Cell):
+            values[name] = getattr(cells, attribute)
+        else:
+            values[name] = [getattr(listed, attribute) for listed in cells]
+    return values
+
+
 def _is_input(value: Any) -> bool:
     """Whether an argument is a cell or a list of cells."""
     several = isinstance(value, list | tuple) and bool(value)
-    return isinstance(value, Cell) or (several and all(isinstance(one, Cell) for one in value))
+    return isinstance(value, Cell) or (several and all(isinstance(element, Cell) for element in value))
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,8 @@ class Study:
 
     Args:
         recipe: the pydantic model that reads the recipe; derive it from `engine.Recipe`.
-        cells: gives the cells of a recipe, in the order they should be computed. Inputs of a cell need not be given themselves.
+        cells: gives the cells of a recipe, in the order they should be computed. Inputs of a cell need not be
+            given themselves.
         check: further checks of a recipe before any work; gives one message for each thing that is wrong.
         section: gives what a report shows of a run (a `figures.blocks.Section`): sentences, figures, tables.
     """
@@ -155,7 +168,8 @@ class Study:
 
 
 def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
-    """Every cell, its inputs before it, as a line of the plan, with its expected megabytes; a cell given twice comes once.
+    """Every cell, its inputs before it, as a line of the plan, with its expected megabytes; a cell given
+    twice comes once.
 
     A line's "after" holds the numbers of the lines it needs.
     """
@@ -169,16 +183,16 @@ def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
                 raise HeadwiseError(
                     f"step {cell.step.name!r} has a coordinate {name!r}: letters, digits and _ only"
                 )
-        groups = {
-            name: [given] if isinstance(given, Cell) else list(given) for name, given in cell.inputs.items()
-        }
-        for needed in (needed for group in groups.values() for needed in group):
+        needed_cells: list[Cell] = []
+        for cells in cell.inputs.values():
+            needed_cells += [cells] if isinstance(cells, Cell) else cells
+        for needed in needed_cells:
             if needed.folder not in numbers:
                 yield from walk(needed)
-        place = f"{cell.folder} {json.dumps(dict(cell.coords), sort_keys=True)}"
-        if place in numbers:
+        address = f"{cell.folder} {json.dumps(dict(cell.coords), sort_keys=True)}"
+        if address in numbers:
             return
-        numbers[place] = count
+        numbers[address] = count
         numbers.setdefault(cell.folder, count)
         count += 1
         yield (
@@ -191,12 +205,9 @@ def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
                 "settings": plain(cell.settings),
                 "seed": cell.seed,
                 "coords": dict(cell.coords),
-                "inputs": {
-                    name: given.folder if isinstance(given, Cell) else [c.folder for c in given]
-                    for name, given in cell.inputs.items()
-                },
+                "inputs": _over_inputs(cell, "folder"),
                 "files": cell.files,
-                "after": sorted({numbers[needed.folder] for group in groups.values() for needed in group}),
+                "after": sorted({numbers[needed.folder] for needed in needed_cells}),
             },
             cell.megabytes,
         )
@@ -237,7 +248,8 @@ def resolve(target: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise HeadwiseError(
-            f"cannot find {target!r}: {error}; it must be importable here, as module:name (for a file in this folder: export PYTHONPATH=.)"
+            f"cannot find {target!r}: {error}; it must be importable here, as module:name (for a file in "
+            "this folder: export PYTHONPATH=.)"
         ) from error
 
 
@@ -250,7 +262,8 @@ def adapter(kind: Any) -> Any:
 
 
 def study_of(kind: str) -> "Study | None":
-    """The study of a kind; of a user's own only where its module is imported: a folder names no code to run."""
+    """The study of a kind; of a user's own only where its module is imported: a folder names no code to
+    run."""
     studies = resolve("headwise.studies:STUDIES")
     if kind not in studies and kind.partition(":")[0] not in sys.modules:
         return None

@@ -2,14 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headwise._base.parsing import read_json
 from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
-from headwise.engine._only import chosen
+from headwise.engine._only import selected_cells
 from headwise.engine._plan import PLAN_FILE, RECIPE, SETTINGS, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
 from headwise.engine._run import Run, open as open_run
@@ -40,8 +40,8 @@ def run_study(
         out: the run's folder: a new one, or one to resume.
         engine: "local" or "ray".
         jobs: cells at once (local: 0 computes in this process); None decides by GPUs, cores and memory.
-        threads: CPU threads of each worker; None shares out the cores, up to OMP_NUM_THREADS where that is set. Sums may differ
-            in the last bit with other numbers.
+        threads: CPU threads of each worker; None shares out the cores, up to OMP_NUM_THREADS where that is
+            set. Sums may differ in the last bit with other numbers.
         address: of a Ray cluster.
         only: by coordinate, the values of the cells to compute, with all that they need; default: all cells.
         quiet: show nothing.
@@ -63,10 +63,10 @@ def run_study(
         write_text(run / SETTINGS, json.dumps(now, indent=1))
         plan = write_plan(run, study.cells(recipe))
         _check_size(run, len(plan), plan.megabytes)
-        wanted = chosen(plan, only or {})
+        numbers = selected_cells(plan, only or {})
         shown = view(run, quiet)
         board = carry_out(
-            run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown, wanted
+            run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown, numbers
         )
     except KeyboardInterrupt:
         raise Interrupted(
@@ -102,7 +102,8 @@ def stored_recipe(run: Path) -> dict[str, Any]:
 
 
 def ready(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> Any:
-    """A recipe that `run_study` can run: `validate` of a run that begins; one that resumes counts its cells when it plans them again."""
+    """A recipe that `run_study` can run: `validate` of a run that begins; one that resumes counts its cells
+    when it plans them again."""
     return (
         read(study, data, base) if (Path(out) / PLAN_FILE).is_file() else validate(study, data, base, out)[0]
     )
@@ -115,9 +116,10 @@ def read(study: Study, data: Mapping[str, Any], base: str | Path) -> Any:
         RecipeError: one line for each thing that is wrong.
     """
     recipe = read_recipe(study.recipe, data, base)
-    wrong: Sequence[str] = list(study.check(recipe)) if study.check else []
-    if wrong:
-        raise RecipeError("\n".join(wrong))
+    if study.check:
+        mistakes = list(study.check(recipe))
+        if mistakes:
+            raise RecipeError("\n".join(mistakes))
     return recipe
 
 
@@ -163,7 +165,8 @@ def _check_size(run: Path, cells: int, needed: float) -> float:
     free = shutil.disk_usage(disk).free / 1e6
     if needed > free:
         raise RecipeError(
-            f"{run} needs about {needed:,.0f} MB for cells that are not done, but {disk} has only {free:,.0f} MB free"
+            f"{run} needs about {needed:,.0f} MB for cells that are not done, but {disk} has only "
+            f"{free:,.0f} MB free"
         )
     return free
 

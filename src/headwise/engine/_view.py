@@ -20,16 +20,16 @@ SHOWN = 12  # running cells that get a bar of their own
 def summary(board: Board, slots: int) -> str:
     """One line: 7 of 24 cells done, 1 failed, 3 min 05 s left."""
     done = board.found + board.computed
-    parts = [f"{done} of {board.total} cells done"]
-    parts += [
+    phrases = [f"{done} of {board.total} cells done"]
+    phrases += [
         f"{count} {word}"
         for count, word in ((board.failed, "failed"), (board.blocked, "waiting for a failed one"))
         if count
     ]
-    left = board.seconds_left(slots)
-    if left is not None and done + board.failed + board.blocked < board.total:
-        parts.append(f"{duration(left)} left")
-    return ", ".join(parts)
+    seconds_left = board.seconds_left(slots)
+    if seconds_left is not None and done + board.failed + board.blocked < board.total:
+        phrases.append(f"{duration(seconds_left)} left")
+    return ", ".join(phrases)
 
 
 class Quiet:
@@ -41,7 +41,8 @@ class Quiet:
 
 
 class Lines:
-    """A line when something went wrong, and otherwise at most every 10 s when something has changed, on standard error."""
+    """A line when something went wrong, and otherwise at most every 10 s when something has changed, on
+    standard error."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + LINE_EVERY_S
@@ -109,4 +110,6 @@ def view(run: Path, quiet: bool) -> Quiet | Lines | Terminal:
     """The view that fits where standard error goes."""
     if quiet:
         return Quiet()
-    return Terminal(run) if sys.stderr.isatty() else Lines()
+    if sys.stderr.isatty():
+        return Terminal(run)
+    return Lines()

@@ -1,4 +1,5 @@
-"""What a worker does: computes cells one after another, each into a folder of its own that then appears whole."""
+"""What a worker does: computes cells one after another, each into a folder of its own that then appears
+whole."""
 
 import json
 import os
@@ -56,7 +57,8 @@ _reporter: threading.Thread | None = None
 
 
 def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str, Any]]:
-    """Computes the cells of `batch` and gives one outcome for each: done, failed (with the error), or busy (computed elsewhere)."""
+    """Computes the cells of `batch` and gives one outcome for each: done, failed (with the error), or busy
+    (computed elsewhere)."""
     import torch
 
     if threads:
@@ -107,12 +109,12 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         _seed(task["seed"])
         reset_peak_memory()
         results = run / "results"
-        inputs = {
-            label: Result(results / given)
-            if isinstance(given, str)
-            else [Result(results / one) for one in given]
-            for label, given in task["inputs"].items()
-        }
+        inputs: dict[str, Any] = {}
+        for argument, folders in task["inputs"].items():
+            if isinstance(folders, str):
+                inputs[argument] = Result(results / folders)
+            else:
+                inputs[argument] = [Result(results / folder) for folder in folders]
         out = Out(aside, task["seed"], task["coords"], run / "checkpoints" / name)
         lock.write(status)
         _current = Current(lock, status)
@@ -126,12 +128,12 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         seconds = time.perf_counter() - clock
         take_kept(aside, run / "checkpoints" / name)
         check_files(run, task)  # what was read in between was the same
+        digests: dict[str, list[str]] = {}
+        for argument, folders in inputs_of(task).items():
+            digests[argument] = [result_digest(results / folder) for folder in folders]
         cell = {
             **{field: task[field] for field in ("step", "version", "key", "settings", "seed", "coords")},
-            "inputs": {
-                label: [result_digest(results / folder) for folder in folders]
-                for label, folders in inputs_of(task).items()
-            },
+            "inputs": digests,
             "seconds": round(seconds, 6),
             "peak_memory": peak_memory(),
         }
@@ -142,8 +144,8 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         return None, failed | _on_gpu(peak_memory())  # it took at least this much
     finally:
         _current = None
-    known = {"digest": digest_of(record), "inputs": cell["inputs"]}
-    return aside, {"state": "done", "seconds": seconds, **known, **_on_gpu(cell["peak_memory"])}
+    facts = {"digest": digest_of(record), "inputs": cell["inputs"]}
+    return aside, {"state": "done", "seconds": seconds, **facts, **_on_gpu(cell["peak_memory"])}
 
 
 def _on_gpu(peak: dict[str, int]) -> dict[str, Any]:
@@ -179,18 +181,18 @@ def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]
 def _failed(run: Path, task: Task, error: BaseException, seconds: float) -> dict[str, Any]:
     """Keeps the error of a cell, as far as the disk allows, and gives the outcome."""
     full = FULL.search(f"{type(error).__name__}: {error}") is not None
-    said = legible(f"{type(error).__name__}: {error}")
+    message = legible(f"{type(error).__name__}: {error}")
     try:
-        keep_failure(run, task, said, seconds, traceback.format_exc())
+        keep_failure(run, task, message, seconds, traceback.format_exc())
     except OSError as second:
-        said += f" (and the error could not be stored: {second})"
-    return {"state": "failed", "error": said, "seconds": seconds, "full": full}
+        message += f" (and the error could not be stored: {second})"
+    return {"state": "failed", "error": message, "seconds": seconds, "full": full}
 
 
-def keep_failure(run: Path, task: Task, said: str, seconds: float, log: str) -> None:
+def keep_failure(run: Path, task: Task, message: str, seconds: float, log: str) -> None:
     """Writes what went wrong with a cell, as far as it can be shown."""
     record = {
-        "error": said,
+        "error": message,
         "seconds": seconds,
         "time": time.time(),
         "host": socket.gethostname(),

@@ -1,4 +1,5 @@
-"""Where results live: keyed by the content that decides them, written whole or not at all, sealed with checksums, resumable."""
+"""Where results live: keyed by the content that decides them, written whole or not at all, sealed with
+checksums, resumable."""
 
 from typing import TYPE_CHECKING
 

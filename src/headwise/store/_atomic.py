@@ -21,8 +21,8 @@ from headwise.errors import HeadwiseError
 def atomic_folder(target: str | Path) -> Iterator[Path]:
     """Gives an empty folder to write into; when the block ends well, it becomes `target` in one rename.
 
-    If the block raises, or the process dies, `target` does not appear. If another process has made `target` meanwhile, that one
-    stays and this one is dropped: both computed the same thing.
+    If the block raises, or the process dies, `target` does not appear. If another process has made `target`
+    meanwhile, that one stays and this one is dropped: both computed the same thing.
     """
     target = Path(target)
     aside = target.parent / f"{ASIDE}{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -38,8 +38,8 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
 def publish(*pairs: tuple[Path, Path]) -> None:
     """Flushes every `aside` folder of the (aside, target) pairs to the disk, then renames each to its target.
 
-    Where a target is there already, that one stays and its `aside` is removed. Several results at once cost little more than one:
-    the disk joins flushes that wait at the same time.
+    Where a target is there already, that one stays and its `aside` is removed. Several results at once cost
+    little more than one: the disk joins flushes that wait at the same time.
     """
     flush_all(*(aside for aside, _ in pairs))
     for aside, target in pairs:
@@ -56,15 +56,16 @@ def publish(*pairs: tuple[Path, Path]) -> None:
 def flush_all(*folders: Path) -> None:
     """Gives all files in some folders the usual mode, and waits until they are on the disk."""
     paths: list[str] = []
-    for place in folders:
-        settle(place)
-        for folder, _, names in os.walk(place):
-            paths += [folder, *(os.path.join(folder, name) for name in names)]
+    for folder in folders:
+        settle(folder)
+        for directory, _, names in os.walk(folder):
+            paths += [directory, *(os.path.join(directory, name) for name in names)]
     list(_flushers().map(flush_to_disk, paths))
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
-    """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be lost."""
+    """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be
+    lost."""
     write_bytes(path, text.encode(), durable)
     if durable:
         flush_to_disk(path.parent)
@@ -89,11 +90,10 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """
     try:
         record = parse_json(path.read_bytes(), path.name)
+    except FileNotFoundError:
+        raise ValueError(f"{path.name} is missing") from None
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        raise ValueError(
-            f"{path.name} is missing" if missing else f"{path.name} cannot be read: {error.strerror}"
-        ) from None
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
     except HeadwiseError:
         raise ValueError(f"{path.name} is not whole JSON: truncated or overwritten") from None
     if not isinstance(record, dict) or record.pop("seal", None) != seal(record):

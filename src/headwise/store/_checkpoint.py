@@ -1,4 +1,5 @@
-"""Checkpoints inside a long step: everything a training needs to resume bit for bit, as safetensors and JSON."""
+"""Checkpoints inside a long step: everything a training needs to resume bit for bit, as safetensors and
+JSON."""
 
 import random
 import secrets
@@ -6,6 +7,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,17 +38,18 @@ class Checkpoint:
     """Saves and restores training state in `folder`, at an interval in minutes.
 
         checkpoint = Checkpoint("runs/first/checkpoint", every_minutes=10)
-        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
-        state = checkpoint.restore(parts) or {"step": 0}
+        components = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
+        state = checkpoint.restore(components) or {"step": 0}
         for step in range(state["step"], steps):
             ...
             if checkpoint.due():
-                checkpoint.save(parts, {"step": step + 1})
+                checkpoint.save(components, {"step": step + 1})
         checkpoint.clear()
 
-    Random state (python, numpy, torch, every GPU) is saved and restored with each checkpoint. A checkpoint appears whole or not
-    at all; the two newest are kept, and if the newest is damaged the one before it is restored, with a warning. With several
-    processes let one of them save, and ask only that one whether it is `due`; gather the others' `random_state()` into `state`.
+    Random state (python, numpy, torch, every GPU) is saved and restored with each checkpoint. A checkpoint
+    appears whole or not at all; the two newest are kept, and if the newest is damaged the one before it is
+    restored, with a warning. With several processes let one of them save, and ask only that one whether it is
+    `due`; gather the others' `random_state()` into `state`.
 
     Args:
         folder: where checkpoints live; made when first needed.
@@ -62,11 +65,11 @@ class Checkpoint:
         """Whether `every_minutes` have passed since the last save (or since this object was made)."""
         return time.monotonic() - self._last >= self.every_minutes * 60
 
-    def save(self, parts: Mapping[str, Stateful], state: Mapping[str, Any] | None = None) -> Path:
+    def save(self, components: Mapping[str, Stateful], state: Mapping[str, Any] | None = None) -> Path:
         """Writes one checkpoint and drops all but the two newest.
 
         Args:
-            parts: name to object with `state_dict` and `load_state_dict`.
+            components: name to object with `state_dict` and `load_state_dict`.
             state: whatever else is needed to resume: numbers, strings, lists, dicts, tensors, arrays.
 
         Returns:
@@ -75,7 +78,7 @@ class Checkpoint:
         tensors = Flat()
         tree = flatten(
             {
-                "parts": {name: part.state_dict() for name, part in parts.items()},
+                "parts": {name: component.state_dict() for name, component in components.items()},
                 "state": dict(state or {}),
                 "random": random_state(),
             },
@@ -91,8 +94,8 @@ class Checkpoint:
         self._last = time.monotonic()
         return target
 
-    def restore(self, parts: Mapping[str, Stateful]) -> dict[str, Any] | None:
-        """Puts the newest sound checkpoint back into `parts` and the random generators.
+    def restore(self, components: Mapping[str, Stateful]) -> dict[str, Any] | None:
+        """Puts the newest sound checkpoint back into `components` and the random generators.
 
         Returns:
             the `state` that was saved with it, or None if there is no checkpoint.
@@ -112,15 +115,15 @@ class Checkpoint:
                 )
                 _remove(folder)
                 continue
-            if saved["parts"].keys() != parts.keys():
+            if saved["parts"].keys() != components.keys():
                 raise HeadwiseError(
-                    f"{folder} holds the parts {sorted(saved['parts'])}, asked for {sorted(parts)}: "
+                    f"{folder} holds the parts {sorted(saved['parts'])}, asked for {sorted(components)}: "
                     "resume with the same parts, or remove the folder to start over"
                 )
-            for name, part in parts.items():
-                part.load_state_dict(saved["parts"][name])
-                if isinstance(part, Optimizer):
-                    _exact_optimizer_state(part, saved["parts"][name])
+            for name, component in components.items():
+                component.load_state_dict(saved["parts"][name])
+                if isinstance(component, Optimizer):
+                    _exact_optimizer_state(component, saved["parts"][name])
             set_random_state(saved["random"])
             self._last = time.monotonic()
             return dict(saved["state"])
@@ -137,8 +140,8 @@ class Checkpoint:
         """Finished checkpoints, oldest first; what a killed process left aside is removed."""
         if not self.folder.is_dir():
             return []
-        for rest in self.folder.glob(f"{ASIDE}*"):
-            _remove(rest)
+        for unfinished in self.folder.glob(f"{ASIDE}*"):
+            _remove(unfinished)
         return sorted(
             path for path in self.folder.iterdir() if whole_number(path.name) is not None and path.is_dir()
         )
@@ -166,9 +169,10 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 
 def _exact_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """`Optimizer.load_state_dict` casts state to the parameter's dtype (float32 moments of bfloat16 weights would lose bits)."""
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    """`Optimizer.load_state_dict` casts state to the parameter's dtype (float32 moments of bfloat16 weights
+    would lose bits)."""
+    params = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    numbers = chain.from_iterable(group["params"] for group in saved["param_groups"])
     for number, param in zip(numbers, params, strict=True):
         for name, value in saved["state"].get(number, {}).items():
             loaded = optimizer.state[param][name]

@@ -23,20 +23,25 @@ def contents(folder: Path, but: Iterable[str] = (), ends: str = "") -> dict[str,
     Args:
         folder: the folder.
         but: names of files and folders at its top that do not count.
-        ends: of a folder inside that has a file of this name, only that file counts: it vouches for the others.
+        ends: of a folder inside that has a file of this name, only that file counts: it vouches for the
+            others.
     """
-    found: dict[str, list[Any]] = {}
+    listing: dict[str, list[Any]] = {}
     skipped = set(but)
     for path in sorted(folder.iterdir()):
         if path.name in skipped or path.name.startswith(ASIDE):
             continue
         if path.is_dir():
-            inner = path / ends if ends else path
-            held = {ends: _noted(inner)} if ends and inner.is_file() else contents(path, ends=ends)
-            found |= {f"{path.name}/{name}": known for name, known in held.items()}
+            if ends and (path / ends).is_file():
+                inner_files = {ends: _measured(path / ends)}
+            else:
+                inner_files = contents(path, ends=ends)
+            listing |= {
+                f"{path.name}/{name}": size_and_digest for name, size_and_digest in inner_files.items()
+            }
         elif path.is_file() and path.suffix != ".md":  # notes of people, who may change them
-            found[path.name] = _noted(path)
-    return found
+            listing[path.name] = _measured(path)
+    return listing
 
 
 def check_listing(folder: Path, files: Any) -> None:
@@ -47,10 +52,10 @@ def check_listing(folder: Path, files: Any) -> None:
     """
     if not isinstance(files, dict):
         raise ValueError("it does not say which files there are")
-    for name, known in files.items():
+    for name, size_and_digest in files.items():
         try:
             inside(folder, name)
-            size, digest = known
+            size, digest = size_and_digest
             if not isinstance(size, int) or not isinstance(digest, str):
                 raise TypeError
         except (HeadwiseError, TypeError, ValueError):
@@ -65,13 +70,13 @@ def verify(folder: Path, files: Mapping[str, Any], finished: float, remedy: str 
     Raises:
         DamagedResult: names the file and what happened to it.
     """
-    for name, known in files.items():
+    for name, size_and_digest in files.items():
         path = folder / name
         try:
             stat = path.stat()
             stamp: tuple[Any, ...] = (
                 str(path.absolute()),
-                known[1],
+                size_and_digest[1],
                 stat.st_ino,
                 stat.st_mtime_ns,
                 stat.st_ctime_ns,
@@ -80,14 +85,15 @@ def verify(folder: Path, files: Mapping[str, Any], finished: float, remedy: str 
             stamp = ()
         if stamp in _sound:
             continue
-        if wrong := file_damage(path, known, finished):
+        if wrong := file_damage(path, size_and_digest, finished):
             raise DamagedResult(f"{folder}: {wrong}{remedy}")
         _sound.add(stamp)
 
 
-def file_damage(path: Path, known: list[Any], finished: float) -> str:
-    """Names what happened to a file: missing, truncated, edited, or a bit flipped under it; "" if it is as it was written."""
-    size, digest = known
+def file_damage(path: Path, size_and_digest: list[Any], finished: float) -> str:
+    """Names what happened to a file: missing, truncated, edited, or a bit flipped under it; "" if it is as it
+    was written."""
+    size, digest = size_and_digest
     name = path.name
     try:
         stat = path.stat()
@@ -105,5 +111,5 @@ def file_damage(path: Path, known: list[Any], finished: float) -> str:
     return f"{name} has flipped bits: same size and date, other bytes (a disk error or a failed copy)"
 
 
-def _noted(path: Path) -> list[Any]:
+def _measured(path: Path) -> list[Any]:
     return [path.stat().st_size, checksum(path)]

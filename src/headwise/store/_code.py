@@ -1,4 +1,5 @@
-"""Whose code something runs, and which: that of libraries by its name, since their versions are noted; a user's own by what is written in it."""
+"""Whose code something runs, and which: that of libraries by its name, since their versions are noted; a
+user's own by what is written in it."""
 
 import hashlib
 import json
@@ -12,22 +13,25 @@ from typing import Any
 Contents = Callable[[Any], Any]  # what a value holds, as JSON
 
 LIBRARIES = sys.stdlib_module_names | {
-    "headwise", "torch", "transformers", "peft", "accelerate", "numpy", "tokenizers", "huggingface_hub", "safetensors", "kernels",
-    "bitsandbytes", "torchao", "typing_extensions",
+    "headwise", "torch", "transformers", "peft", "accelerate", "numpy", "tokenizers", "huggingface_hub",
+    "safetensors", "kernels", "bitsandbytes", "torchao", "typing_extensions",
 }  # fmt: skip
 INSTALLED = {"site-packages", "dist-packages"}
-WITHOUT_CODE = ("__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__", "__static_attributes__",
-                "__annotate__", "__annotate_func__", "__annotations_cache__", "__parameters__", "__orig_bases__",
+WITHOUT_CODE = ("__module__", "__doc__", "__dict__", "__weakref__", "__annotations__",
+                "__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__",
+                "__annotations_cache__", "__parameters__", "__orig_bases__",
                 "__abstractmethods__", "_abc_impl", "__slots__")  # fmt: skip
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether calling `value`, or an object of this class, runs code of others than the libraries that models are made of."""
-    return any(_home(part) not in LIBRARIES for part in _reached(value, set()))
+    """Whether calling `value`, or an object of this class, runs code of others than the libraries that models
+    are made of."""
+    return any(_home(code) not in LIBRARIES for code in _reached(value, set()))
 
 
 def is_own(value: Any) -> bool:
-    """Whether a function or class was written by the user: it is neither in a library nor in any package that is installed."""
+    """Whether a function or class was written by the user: it is neither in a library nor in any package that
+    is installed."""
     home = _module(value)
     if home.partition(".")[0] in LIBRARIES:
         return False
@@ -36,16 +40,18 @@ def is_own(value: Any) -> bool:
 
 
 def name_of(value: Any) -> str:
-    """A function's or class's module and name within it; of a wrapped one that of the user's own code, if it comes to any."""
+    """A function's or class's module and name within it; of a wrapped one that of the user's own code, if it
+    comes to any."""
     reached = list(_reached(value, set()))
-    own = next((part for part in reached if _home(part) not in LIBRARIES), reached[0])
-    if isinstance(own, FunctionType):  # decorators copy names, but not these
-        return f"{own.__globals__.get('__name__', '')}.{own.__code__.co_qualname}"
-    return f"{getattr(own, '__module__', None) or 'builtins'}.{own.__qualname__}"
+    named = next((code for code in reached if _home(code) not in LIBRARIES), reached[0])
+    if isinstance(named, FunctionType):  # decorators copy names, but not these
+        return f"{named.__globals__.get('__name__', '')}.{named.__code__.co_qualname}"
+    return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
 
 
 def function_code(value: Any, contents: Contents) -> Any:
-    """What a function does, as JSON: of a library's its name, of any other also its instructions and the values these read."""
+    """What a function does, as JSON: of a library's its name, of any other also its instructions and the
+    values these read."""
     if isinstance(value, partial):
         return {"partial": [contents(value.func), contents(value.args), contents(value.keywords)]}
     if isinstance(value, MethodType):
@@ -55,7 +61,7 @@ def function_code(value: Any, contents: Contents) -> Any:
         # of a library's closure what it was made with; the rest are its own notes, which calls may change
         return {
             "function": _versioned(value),
-            "with": [contents(one) for one in inside if _plain(one) or is_foreign(one)],
+            "with": [contents(held) for held in inside if _plain(held) or is_foreign(held)],
         }
     reads = sorted(set(_names(value.__code__)) & value.__globals__.keys())
     return {
@@ -68,19 +74,21 @@ def function_code(value: Any, contents: Contents) -> Any:
 
 
 def class_code(kind: type, contents: Contents) -> Any:
-    """What a class is, as JSON: of a library's its name and what was put into it since, of any other all that stands in it."""
+    """What a class is, as JSON: of a library's its name and what was put into it since, of any other all that
+    stands in it."""
     if not is_own(kind):
         bases = [base for base in kind.__mro__ if base.__name__ != "Module" and not is_own(base)]
-        changed = [
-            [base.__qualname__, name, contents(code)] for base in bases for name, code in _changed(base)
-        ]
+        changed = []
+        for base in bases:
+            changed += [[base.__qualname__, name, contents(code)] for name, code in _changed(base)]
         # parametrized modules have classes of torch's making
         below = [contents(base) for base in kind.__bases__ if any(map(is_own, base.__mro__))]
-        return {
-            "class": _versioned(kind),
-            **({"changed": changed} if changed else {}),
-            **({"below": below} if below else {}),
-        }
+        description: dict[str, Any] = {"class": _versioned(kind)}
+        if changed:
+            description["changed"] = changed
+        if below:
+            description["below"] = below
+        return description
     body = {name: value for name, value in vars(kind).items() if name not in WITHOUT_CODE}
     return {
         "own class": kind.__qualname__,
@@ -95,11 +103,12 @@ def digest(value: Any) -> str:
 
 
 def _module(value: Any) -> str:
-    """The module that a function or class was written in; where decorators copy names, its globals still tell."""
+    """The module that a function or class was written in; where decorators copy names, its globals still
+    tell."""
     if isinstance(value, FunctionType):
         return str(value.__globals__.get("__name__", ""))
-    own = value if isinstance(value, type | BuiltinFunctionType) else type(value)
-    return str(getattr(own, "__module__", None) or "builtins")
+    kind = value if isinstance(value, type | BuiltinFunctionType) else type(value)
+    return str(getattr(kind, "__module__", None) or "builtins")
 
 
 def _home(value: Any) -> str:
@@ -107,26 +116,30 @@ def _home(value: Any) -> str:
 
 
 def _versioned(value: Any) -> str:
-    """The name of a function or class; where no version is noted with the result, with that of its package."""
+    """The name of a function or class; where no version is noted with the result, with that of its
+    package."""
     home = _home(value)
     version = "" if home in LIBRARIES else getattr(sys.modules.get(home), "__version__", "")
     return f"{name_of(value)} {version}".rstrip()
 
 
 def _reached(value: Any, seen: set[int]) -> Iterator[Any]:
-    """The functions and classes that a call comes to: behind partials, bound methods, decorators and in closures."""
+    """The functions and classes that a call comes to: behind partials, bound methods, decorators and in
+    closures."""
     if id(value) in seen:
         return
     seen.add(id(value))
     if isinstance(value, partial):
-        for part in (value.func, *value.args, *value.keywords.values()):
-            yield from _reached(part, seen) if callable(part) else ()
+        for inner in (value.func, *value.args, *value.keywords.values()):
+            if callable(inner):
+                yield from _reached(inner, seen)
     elif isinstance(value, MethodType):
         yield from _reached(value.__func__, seen)
     elif isinstance(value, FunctionType):
         yield value
-        for part in (getattr(value, "__wrapped__", None), *map(_cell, value.__closure__ or ())):
-            yield from _reached(part, seen) if isinstance(part, FunctionType | MethodType | partial) else ()
+        for inner in (getattr(value, "__wrapped__", None), *map(_cell, value.__closure__ or ())):
+            if isinstance(inner, FunctionType | MethodType | partial):
+                yield from _reached(inner, seen)
     elif isinstance(value, type):
         yield from (base for base in value.__mro__ if base is not object)
     elif isinstance(value, BuiltinFunctionType):
@@ -137,15 +150,19 @@ def _reached(value: Any, seen: set[int]) -> Iterator[Any]:
 
 def _changed(base: type) -> list[tuple[str, Any]]:
     """What code of the user's stands in a library's class."""
-    own = [(name, _bare(value)) for name, value in vars(base).items()]
-    return sorted((name, value) for name, value in own if isinstance(value, FunctionType) and is_own(value))
+    members = [(name, _bare(value)) for name, value in vars(base).items()]
+    return sorted(
+        (name, value) for name, value in members if isinstance(value, FunctionType) and is_own(value)
+    )
 
 
 def _bare(value: Any) -> Any:
     """The function in a property, a class method or a static method."""
     if isinstance(value, property):
         return value.fget
-    return value.__func__ if isinstance(value, classmethod | staticmethod) else value
+    if isinstance(value, classmethod | staticmethod):
+        return value.__func__
+    return value
 
 
 def _cell(cell: CellType) -> Any:

@@ -1,5 +1,5 @@
-"""What any value of a running program holds, as JSON that another process, and a copy of the value, gives as well: nothing of addresses,
-places, devices or orders of keys."""
+"""What any value of a running program holds, as JSON that another process, and a copy of the value, gives as
+well: nothing of addresses, places, devices or orders of keys."""
 
 import json
 import re
@@ -7,16 +7,20 @@ import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from headwise.store._code import LIBRARIES, class_code, digest, function_code, is_code, is_foreign
 
-# attributes that say where something came from or lies, or that passes, saving and gradient checkpointing leave behind
+# attributes that say where something came from or lies, or that passes, saving and gradient checkpointing
+# leave behind
 PASSING = re.compile(
-    r"cache|gradient_checkpointing|^(_is_hf_initialized|_hf_hook|hf_device_map|_old_forward|_original_forward|_?name_or_path|"
-    r"_commit_hash|base_model_name_or_path|revision|inference_mode|transformers_version|peft_version|warnings_issued|"
-    r"deprecation_warnings|rope_deltas|recurrent_states|left_pad|\w*long_inv_freq|_compiled_call_impl|_is_torch_compile|_use_kernels|"
-    r"_is_accelerate_prepared|_output_capturing_hooks_installed|_weight_conversions|_require_grads_hooks?|_(tp|ep|pp|fsdp)_plan|"
+    r"cache|gradient_checkpointing|"
+    r"^(_is_hf_initialized|_hf_hook|hf_device_map|_old_forward|_original_forward|_?name_or_path|"
+    r"_commit_hash|base_model_name_or_path|revision|inference_mode|transformers_version|peft_version|"
+    r"warnings_issued|deprecation_warnings|rope_deltas|recurrent_states|left_pad|\w*long_inv_freq|"
+    r"_compiled_call_impl|_is_torch_compile|_use_kernels|_is_accelerate_prepared|"
+    r"_output_capturing_hooks_installed|_weight_conversions|_require_grads_hooks?|_(tp|ep|pp|fsdp)_plan|"
     r"_is_expert_parallel|_no_split_modules|"
     r"_skip_keys_device_placement|_keep_in_fp32_modules\w*|_keys_to_ignore_on_\w+|\w*tied_weights_keys|"
     r"generation_config|__deepcopy__)$"
@@ -27,8 +31,9 @@ TABLES = {
     "xarray": ("DataArray", "Dataset"),
 }
 # of a configuration: says nothing about what a model computes
-VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", "use_cache", "output_attentions", "output_hidden_states",
-            "return_dict", "model_type", "ignore_keys_at_rope_validation"}  # fmt: skip
+VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", "use_cache", "output_attentions",
+            "output_hidden_states", "return_dict", "model_type",
+            "ignore_keys_at_rope_validation"}  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -57,13 +62,13 @@ class Contents:
         self._read: dict[int, tuple[Any, str]] = {}  # by `id`: the object, which so stays alive, and its hash
         self._torch: Any = sys.modules.get("torch")
 
-    def of(self, value: Any) -> Any:
+    def read(self, value: Any) -> Any:
         """What `value` holds."""
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
         if kind in (list, tuple) and not any(isinstance(item, list | tuple | dict | set) for item in value):
-            return [self.of(item) for item in value]
+            return [self.read(item) for item in value]
         for plain in (str, int, float):
             if isinstance(value, plain) and not isinstance(value, Enum):
                 return plain(value)
@@ -76,11 +81,11 @@ class Contents:
             return {"itself": len(self._open) - self._open.index(id(value))}
         self._open.append(id(value))
         try:
-            found = digest(self._composite(value))
+            content = digest(self._composite(value))
         finally:
             self._open.pop()
-        self._read[id(value)] = value, found
-        return found
+        self._read[id(value)] = value, content
+        return content
 
     def configuration(self, config: Any) -> dict[str, Any]:
         """The values of a configuration of transformers by name, and code of the user's that it names."""
@@ -91,7 +96,7 @@ class Contents:
         }
         values |= self._settled.get(id(config), {})
         values |= {f"{name} function": function for name, function in _own_attention(config).items()}
-        return {name: self.of(_without_volatile(value)) for name, value in sorted(values.items())}
+        return {name: self.read(_without_volatile(value)) for name, value in sorted(values.items())}
 
     def _composite(self, value: Any) -> Any:
         kind, torch = type(value), self._torch
@@ -100,17 +105,17 @@ class Contents:
         if isinstance(value, Mapping):
             return {
                 "dict": sorted(
-                    ([self.of(key), self.of(item)] for key, item in _ordered(value)), key=json.dumps
+                    ([self.read(key), self.read(item)] for key, item in _ordered(value)), key=json.dumps
                 )
             }
         if isinstance(value, list | tuple):
-            return [self.of(item) for item in value]
+            return [self.read(item) for item in value]
         if isinstance(value, set | frozenset):
-            return {"set": sorted((self.of(item) for item in value), key=json.dumps)}
+            return {"set": sorted((self.read(item) for item in value), key=json.dumps)}
         if is_code(value):
-            return function_code(value, self.of)
+            return function_code(value, self.read)
         if isinstance(value, type):
-            return class_code(value, self.of)
+            return class_code(value, self.read)
         if isinstance(value, Enum):
             return [kind.__qualname__, value.name]
         if torch is not None and isinstance(value, torch.Tensor):
@@ -123,7 +128,7 @@ class Contents:
             return canonical(value)
         if is_configuration(value):
             return {"configuration": [kind.__name__, *self.configuration(value).items()]}
-        return {"object": [self.of(kind), self._attributes(value)]}
+        return {"object": [self.read(kind), self._attributes(value)]}
 
     def _tensor(self, tensor: Any) -> Any:
         from headwise.store._fingerprints import canonical
@@ -134,7 +139,8 @@ class Contents:
         return {"parameter": name} if name is not None else canonical(tensor)
 
     def _attributes(self, value: Any) -> Any:
-        """Those of an object, by name; of Python's own things, which locks and files and generators are, what they write of themselves."""
+        """Those of an object, by name; of Python's own things, which locks and files and generators are, what
+        they write of themselves."""
         home = type(value).__module__.partition(".")[0]
         if home == "datetime" or type(value).__name__ in (
             "bytes",
@@ -149,9 +155,10 @@ class Contents:
             return str(value)
         if home in LIBRARIES - {"headwise", "torch", "transformers", "peft", "types"}:
             return None
-        names = {name for base in type(value).__mro__ for name in _slots(base) if hasattr(value, name)}
-        held = {**{name: getattr(value, name) for name in names}, **getattr(value, "__dict__", {})}
-        return [[name, self.of(held[name])] for name in sorted(held) if not passes_by(name)]
+        slots = chain.from_iterable(map(_slots, type(value).__mro__))
+        held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+        held |= getattr(value, "__dict__", {})
+        return [[name, self.read(held[name])] for name in sorted(held) if not passes_by(name)]
 
 
 def is_configuration(value: Any) -> bool:
@@ -161,20 +168,21 @@ def is_configuration(value: Any) -> bool:
 
 def _is_table(value: Any) -> bool:
     """Whether `value` is an array or a table of a library that is in use."""
-    classes = [
-        getattr(sys.modules[name], kind, ())
-        for name, kinds in TABLES.items()
-        if name in sys.modules
-        for kind in kinds
-    ]
-    return isinstance(value, tuple(classes))
+    for name, kinds in TABLES.items():
+        if name in sys.modules and any(
+            isinstance(value, getattr(sys.modules[name], kind, ())) for kind in kinds
+        ):
+            return True
+    return False
 
 
 def _ordered(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    return sorted(
-        value.items(),
-        key=lambda pair: (str(type(pair[0])), str(pair[0])) if isinstance(pair[0], str | int) else ("", ""),
-    )
+    def rank(pair: tuple[Any, Any]) -> tuple[str, str]:
+        if isinstance(pair[0], str | int):
+            return str(type(pair[0])), str(pair[0])
+        return "", ""
+
+    return sorted(value.items(), key=rank)
 
 
 def _slots(base: type) -> tuple[str, ...]:
@@ -196,14 +204,16 @@ def _without_volatile(value: Any) -> Any:
 
 def _own_attention(config: Any) -> dict[str, Any]:
     """Functions for attention and its masks that the user has registered and a configuration names."""
-    library, name = (
-        sys.modules.get("transformers.modeling_utils"),
-        getattr(config, "_attn_implementation", None),
-    )
+    name = getattr(config, "_attn_implementation", None)
+    library = sys.modules.get("transformers.modeling_utils")
     masks = sys.modules.get("transformers.masking_utils")
     tables = {
         "attention": getattr(library, "ALL_ATTENTION_FUNCTIONS", {}),
         "mask": getattr(masks, "ALL_MASK_ATTENTION_FUNCTIONS", {}),
     }
-    named = {what: table[name] for what, table in tables.items() if isinstance(name, str) and name in table}
-    return {what: function for what, function in named.items() if is_foreign(function)}
+    named = {
+        table_name: table[name]
+        for table_name, table in tables.items()
+        if isinstance(name, str) and name in table
+    }
+    return {table_name: function for table_name, function in named.items() if is_foreign(function)}

@@ -1,4 +1,5 @@
-"""A folder that holds one result: claimed by one process, compared with what decides it, continued or shown, sealed when done."""
+"""A folder that holds one result: claimed by one process, compared with what decides it, continued or shown,
+sealed when done."""
 
 import os
 import socket
@@ -54,7 +55,8 @@ class Entry:
         return {"key": key_of(self.decided), "decision": self.decided, "provenance": surroundings()}
 
     def finish(self) -> None:
-        """Seals the folder: its manifest then says what decided the result, and the checksum of every file."""
+        """Seals the folder: its manifest then says what decided the result, and the checksum of every
+        file."""
         manifest.amend(self.folder, **self.seals())
         (self.folder / STARTED_FILE).unlink(missing_ok=True)
 
@@ -64,18 +66,19 @@ class Entry:
         Raises:
             HeadwiseError: the folder holds another result, or one that does not say what decided it.
         """
-        record = manifest.read(self.folder) if (self.folder / manifest.NAME).is_file() else {}
+        record = manifest.read_any(self.folder)
         if "decision" in record:
             self._refuse_other(record["decision"], record["provenance"]["versions"])
             return True
         if (self.folder / STARTED_FILE).is_file():
-            noted = read_json(self.folder / STARTED_FILE)
+            started = read_json(self.folder / STARTED_FILE)
             self.empty = {path.name for path in self.folder.iterdir()} <= NOTES
             if not self.empty:  # else it failed before anything was computed, and there is nothing to lose
-                self._refuse_other(noted["decision"], noted["versions"])
+                self._refuse_other(started["decision"], started["versions"])
         elif record:
             raise HeadwiseError(
-                f"{self.folder} holds a {record['kind']!r} that does not say what it was computed from: choose another folder, or remove it"
+                f"{self.folder} holds a {record['kind']!r} that does not say what it was computed from: "
+                "choose another folder, or remove it"
             )
         elif self.folder.exists() and not self.folder.is_dir():
             raise HeadwiseError(f"{self.folder} is a file: give the name of a folder")
@@ -89,12 +92,17 @@ class Entry:
         now = versions()
         changed = [name for name in COMPARED if computed_with.get(name) != now.get(name)]
         if changed:
-            said = ", ".join(f"{name} {computed_with.get(name)} (now {now.get(name)})" for name in changed)
-            self.notes = [f"{self.folder} was computed with {said}; numbers may differ in their last digits"]
+            old_versions = ", ".join(
+                f"{name} {computed_with.get(name)} (now {now.get(name)})" for name in changed
+            )
+            self.notes = [
+                f"{self.folder} was computed with {old_versions}; numbers may differ in their last digits"
+            ]
 
 
 def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -> tuple[T, list[str]]:
-    """The result that `decided` decides: from `folder` if it is there, with no model opened, else computed and saved there.
+    """The result that `decided` decides: from `folder` if it is there, with no model opened, else computed
+        and saved there.
 
     Args:
         folder: where it is, or will be.
@@ -107,29 +115,30 @@ def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -
     Raises:
         HeadwiseError: the folder holds something else, or another process is computing into it.
     """
-    if not (entry := Entry(folder, decided)).finished:
+    entry = Entry(folder, decided)
+    if not entry.finished:
         with claimed_folder(folder):
-            if not (
-                entry := Entry(folder, decided)
-            ).finished:  # else another process has finished it meanwhile
+            entry = Entry(folder, decided)
+            if not entry.finished:  # else another process has finished it meanwhile
                 manifest.check_absent(folder)
                 return compute(entry), []
     return load(folder), entry.notes
 
 
 @contextmanager
-def claimed_folder(folder: str | Path, wanted: bool = True) -> Iterator[None]:
-    """Inside the block no other process writes into `folder`; `wanted=False` claims nothing (all but one process of a training).
+def claimed_folder(folder: str | Path, claims: bool = True) -> Iterator[None]:
+    """Inside the block no other process writes into `folder`; `claims=False` claims nothing (all but one
+    process of a training).
 
     Raises:
         HeadwiseError: another process does; says which.
     """
-    place = Path(folder).absolute()
-    if not wanted:
+    target = Path(folder).absolute()
+    if not claims:
         yield
         return
-    make_folder(place.parent)
-    path = place.parent / f".{place.name}.running"
+    make_folder(target.parent)
+    path = target.parent / f".{target.name}.running"
     lock = locks.acquire(path)
     if lock is None:
         raise HeadwiseError(

@@ -1,4 +1,5 @@
-"""Fingerprints: a short hash of what something holds (data, weights, settings), whatever its path, name or order of keys."""
+"""Fingerprints: a short hash of what something holds (data, weights, settings), whatever its path, name or
+order of keys."""
 
 import dataclasses
 import hashlib
@@ -30,7 +31,7 @@ SETTLED_S = (
 MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 
 _remembered: ContextVar[dict[Path, str] | None] = ContextVar("headwise_remembered_files", default=None)
-_noted: ContextVar[dict[str, str] | None] = ContextVar("headwise_noted_files", default=None)
+_noting: ContextVar[dict[str, str] | None] = ContextVar("headwise_noted_files", default=None)
 
 
 @runtime_checkable
@@ -43,12 +44,14 @@ class Fingerprinted(Protocol):
 def fingerprint(*values: Any) -> str:
     """SHA-256 (hex, 64 characters) of the contents of `values`.
 
-    Files and folders (`Path`) count by content; models by weights, configuration and all else that decides what they compute; arrays,
-    tensors, data frames and xarray objects by dtype, shape, labels and values; dataclasses and pydantic models by their fields; dicts
-    whatever the order of their keys; objects with a `fingerprint()` method by that. Strings are strings, never paths.
+    Files and folders (`Path`) count by content; models by weights, configuration and all else that decides
+    what they compute; arrays, tensors, data frames and xarray objects by dtype, shape, labels and values;
+    dataclasses and pydantic models by their fields; dicts whatever the order of their keys; objects with a
+    `fingerprint()` method by that. Strings are strings, never paths.
 
     Raises:
-        HeadwiseError: a file is missing, an object is of a kind whose contents cannot be read, or code of the user's hangs on a model.
+        HeadwiseError: a file is missing, an object is of a kind whose contents cannot be read, or code of the
+            user's hangs on a model.
     """
     return hashlib.sha256(
         json.dumps([canonical(value) for value in values], separators=(",", ":")).encode()
@@ -95,7 +98,8 @@ def _name(pair: list[Any]) -> str:
 
 @contextmanager
 def remembering_files() -> Iterator[None]:
-    """Within the block each file is read once, whatever happens to it: all cells of one plan see the same data."""
+    """Within the block each file is read once, whatever happens to it: all cells of one plan see the same
+    data."""
     token = _remembered.set({})
     try:
         yield
@@ -106,16 +110,17 @@ def remembering_files() -> Iterator[None]:
 @contextmanager
 def noting_files() -> Iterator[dict[str, str]]:
     """Gives a dict that holds, after the block, every file that was fingerprinted in it, with its hash."""
-    noted: dict[str, str] = {}
-    token = _noted.set(noted)
+    hashes: dict[str, str] = {}
+    token = _noting.set(hashes)
     try:
-        yield noted
+        yield hashes
     finally:
-        _noted.reset(token)
+        _noting.reset(token)
 
 
 def content_hash(path: str | Path) -> str:
-    """Hash of a file's bytes, or of a folder's file names and bytes. Large files are remembered by (place, size, times)."""
+    """Hash of a file's bytes, or of a folder's file names and bytes. Large files are remembered by (place,
+    size, times)."""
     path = Path(path).expanduser()
     if path.is_dir():
         return folder_content(path, sorted(file for file in path.rglob("*") if file.is_file()))
@@ -125,7 +130,8 @@ def content_hash(path: str | Path) -> str:
 
 
 def model_content(folder: str | Path) -> str:
-    """Hash of the weights, configuration and tokenizer in a model folder, or of a GGUF file; notes and pictures do not count."""
+    """Hash of the weights, configuration and tokenizer in a model folder, or of a GGUF file; notes and
+    pictures do not count."""
     folder = Path(folder)
     if folder.suffix == GGUF and folder.is_file():
         return _file(folder)
@@ -142,40 +148,42 @@ def folder_content(folder: Path, files: list[Path]) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Where headwise keeps what it can compute again: $HEADWISE_CACHE, or headwise in the user's cache folder; None if that is "none"."""
-    given = os.environ.get("HEADWISE_CACHE")
-    if given == "none":
+    """Where headwise keeps what it can compute again: $HEADWISE_CACHE, or headwise in the user's cache
+    folder; None if that is "none"."""
+    setting = os.environ.get("HEADWISE_CACHE")
+    if setting == "none":
         return None
-    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "headwise").expanduser()
+    return Path(setting or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "headwise").expanduser()
 
 
 def _file(path: Path) -> str:
     remembered = _remembered.get()
     if remembered is None:
-        found = _indexed(path.resolve())
+        file_hash = _indexed(path.resolve())
+    elif path in remembered:
+        file_hash = remembered[path]
     else:
-        found = (
-            remembered[path] if path in remembered else remembered.setdefault(path, _indexed(path.resolve()))
-        )
-    if (noted := _noted.get()) is not None:
-        noted[str(path.absolute())] = found
-    return found
+        file_hash = remembered.setdefault(path, _indexed(path.resolve()))
+    if (hashes := _noting.get()) is not None:
+        hashes[str(path.absolute())] = file_hash
+    return file_hash
 
 
 def _indexed(path: Path) -> str:
     stat = path.stat()
     if stat.st_size < INDEXED_BYTES:
         return checksum(path)
-    # The change time cannot be set back by copying tools, so an exchanged file with its old size and date is noticed too.
+    # The change time cannot be set back by copying tools, so an exchanged file with its old size and date is
+    # noticed too.
     stamp = [str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
     folder = cache_folder()
     if folder is None:
         return checksum(path)
     entry = folder / "fingerprints" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
     try:
-        known = json.loads(entry.read_text(encoding="utf-8"))
-        if known["stamp"] == stamp:
-            return str(known["sha256"])
+        index_record = json.loads(entry.read_text(encoding="utf-8"))
+        if index_record["stamp"] == stamp:
+            return str(index_record["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # not indexed yet, or the index is damaged: it is only a shortcut
     digest = checksum(path)
@@ -219,8 +227,9 @@ def _of_library(value: Any) -> Any:
             ]
         }
     raise HeadwiseError(
-        f"cannot fingerprint a {type(value).__module__}.{type(value).__name__}: give numbers, strings, paths, arrays, tables, "
-        "dataclasses, pydantic models or models, or give the class a fingerprint() method"
+        f"cannot fingerprint a {type(value).__module__}.{type(value).__name__}: give numbers, strings, "
+        "paths, arrays, tables, dataclasses, pydantic models or models, or give the class a fingerprint() "
+        "method"
     )
 
 
@@ -231,8 +240,8 @@ def _tensor(tensor: "torch.Tensor") -> Any:
         tensor, "__tensor_flatten__"
     ):  # quantised: of its parts
         names, form = tensor.__tensor_flatten__()
-        parts = {name: _tensor(getattr(tensor, name)) for name in names}
-        return {"tensor": [type(tensor).__name__, list(tensor.shape), parts, str(form)]}
+        inner = {name: _tensor(getattr(tensor, name)) for name in names}
+        return {"tensor": [type(tensor).__name__, list(tensor.shape), inner, str(form)]}
     raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return {"tensor": [str(tensor.dtype), list(tensor.shape), hashlib.sha256(raw.data).hexdigest()]}
 

@@ -1,4 +1,5 @@
-"""The content of a live model and of its tokenizer: what decides a result that is computed with them. The one key of live models."""
+"""The content of a live model and of its tokenizer: what decides a result that is computed with them. The one
+key of live models."""
 
 from collections.abc import Set
 from functools import partial
@@ -22,7 +23,8 @@ GENERATION = {
 
 
 def live_parts(model: Any, tokenizer: Any = None, training: bool = False) -> dict[str, Any]:
-    """The content of a live model with its tokenizer, part by part; see `structure` for those without weights.
+    """The content of a live model with its tokenizer, part by part; see `structure` for those without
+    weights.
 
     Args:
         model: of transformers, PEFT or headwise.
@@ -32,17 +34,18 @@ def live_parts(model: Any, tokenizer: Any = None, training: bool = False) -> dic
     Raises:
         HeadwiseError: it has no tokenizer, or code of the user's hangs on it.
     """
-    tokenizer = tokenizer if tokenizer is not None else tokenizer_beside(model)
-    frozen = (
-        {"frozen": digest(sorted(bare(n) for n, p in model.named_parameters() if not p.requires_grad))}
-        if training
-        else {}
-    )
-    return {**model_content(model, tokenizer), **frozen, "tokenizer": tokenizer_content(tokenizer)}
+    if tokenizer is None:
+        tokenizer = tokenizer_beside(model)
+    hashes = model_content(model, tokenizer)
+    if training:
+        frozen = [bare(n) for n, p in model.named_parameters() if not p.requires_grad]
+        hashes["frozen"] = digest(sorted(frozen))
+    return {**hashes, "tokenizer": tokenizer_content(tokenizer)}
 
 
 def model_content(model: Any, tokenizer: Any = None) -> dict[str, Any]:
-    """The content of a module: of its weights one hash; of its configuration, classes, attributes, buffers and hooks one by name.
+    """The content of a module: of its weights one hash; of its configuration, classes, attributes, buffers
+        and hooks one by name.
 
     Args:
         model: any module of torch.
@@ -52,15 +55,21 @@ def model_content(model: Any, tokenizer: Any = None) -> dict[str, Any]:
         HeadwiseError: weights cannot be read, or code of the user's hangs on it.
     """
     ours = hasattr(model, "contexts") and hasattr(model, "decoders")  # a model with tasks
-    refuse_code(model, model.contexts if ours else {})
-    inner = model.encoder if ours else model
+    if ours:
+        refuse_code(model, model.contexts)
+        inner = model.encoder
+    else:
+        refuse_code(model, {})
+        inner = model
     config, generation = getattr(inner, "config", None), getattr(inner, "generation_config", None)
-    settled = _settled(config, tokenizer) if is_configuration(config) else {}
+    settled = _settled(config, tokenizer)
     contents = Contents(settled=settled)
-    values: dict[str, Any] = contents.configuration(config) if is_configuration(config) else {}
+    values: dict[str, Any] = {}
+    if is_configuration(config):
+        values |= contents.configuration(config)
     if generation is not None:
         values["generation"] = [
-            [k, contents.of(v)] for k, v in sorted(generation.to_dict().items()) if k not in GENERATION
+            [k, contents.read(v)] for k, v in sorted(generation.to_dict().items()) if k not in GENERATION
         ]
     if ours:
         values |= _answers(model, contents)
@@ -87,21 +96,24 @@ def tokenizer_content(tokenizer: Any) -> str:
 
 def _answers(model: Any, contents: Contents) -> dict[str, Any]:
     """What a model of headwise knows of its tasks, and what it does in their passes."""
-    values = {name: contents.of(getattr(model, name, None)) for name in ("pooling", "options", "notes")}
+    values = {name: contents.read(getattr(model, name, None)) for name in ("pooling", "options", "notes")}
     tasks = {name: task.to_json() for name, task in model.tasks.items()}
     ways = {task: _arguments(context) for task, context in model.contexts.items()}
-    return {**values, "tasks": contents.of(tasks), "contexts": contents.of(ways)}
+    return {**values, "tasks": contents.read(tasks), "contexts": contents.read(ways)}
 
 
 def _arguments(context: Any) -> list[Any]:
     """What a context of headwise's own does: its name, and gates and heads that it was given."""
     args = [*context.args, *context.keywords.values()] if isinstance(context, partial) else []
-    given = [arg for arg in args if isinstance(arg, Tensor | Set | str | int | float)]
-    return [name_of(context), *given]
+    plain_arguments = [arg for arg in args if isinstance(arg, Tensor | Set | str | int | float)]
+    return [name_of(context), *plain_arguments]
 
 
 def _settled(config: Any, tokenizer: Any) -> dict[int, dict[str, Any]]:
-    """The padding token that a configuration without one is given, and a tokenizer without one, once they are used together."""
+    """The padding token that a configuration without one is given, and a tokenizer without one, once they are
+    used together."""
+    if not is_configuration(config):
+        return {}
     text = config.get_text_config()
     if tokenizer is None or getattr(text, "pad_token_id", None) is not None:
         return {}
@@ -131,6 +143,7 @@ def _weights(model: Any) -> dict[str, Any]:
     ]
     if empty:
         raise HeadwiseError(
-            f"{empty[0]} of this {type(model).__name__} has no values (it is on the device meta): load its weights first"
+            f"{empty[0]} of this {type(model).__name__} has no values (it is on the device meta): load its "
+            "weights first"
         )
     return {bare(name): tensor for name, tensor in weights.items()}

@@ -34,15 +34,16 @@ FILES = {".nc": "headwise.scoring._files:load_scores", ".json": "headwise.scorin
 
 
 def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
-    """Opens a folder that headwise saved: a model with heads removed, a multi-task model, a head embedding, ...
+    """Opens a folder that headwise saved: a model with heads removed, a multi-task model, a head embedding,
+        ...
 
     Args:
         path: the folder; or a file of scores, netCDF or JSON.
         trust_remote_code: run code that the model was saved with; read it first.
 
     Raises:
-        HeadwiseError: the folder was not saved by headwise, is damaged (a file is not as it was written), or holds a kind that this
-            version does not know.
+        HeadwiseError: the folder was not saved by headwise, is damaged (a file is not as it was written), or
+            holds a kind that this version does not know.
     """
     if Path(path).suffix in FILES and Path(path).is_file():
         return _function(FILES[Path(path).suffix])(path)
@@ -58,6 +59,6 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
         return loader(Path(path), record)
 
 
-def _function(place: str) -> Any:
-    module, function = place.split(":")
+def _function(address: str) -> Any:
+    module, function = address.split(":")
     return getattr(import_module(module), function)

@@ -1,7 +1,8 @@
 """Who computes what just now: one locked file per running cell, which also tells how far it is.
 
-Not by filelock: it cannot read who holds a lock without permission to write, fails on storage that refuses locks (ENOLCK, ENOTSUP), and
-leaves a file behind for every cell. A killed process's lock is free at once with either.
+Not by filelock: it cannot read who holds a lock without permission to write, fails on storage that refuses
+locks (ENOLCK, ENOTSUP), and leaves a file behind for every cell. A killed process's lock is free at once with
+either.
 """
 
 import errno
@@ -14,7 +15,8 @@ from typing import Any
 
 
 class Lock:
-    """An exclusive lock that the system drops when its process dies, however it dies. Its file holds the cell's progress."""
+    """An exclusive lock that the system drops when its process dies, however it dies. Its file holds the
+    cell's progress."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
@@ -41,7 +43,8 @@ class Lock:
 def acquire(path: Path) -> Lock | None:
     """Takes the lock `path`, or gives None at once if another process holds it.
 
-    On storage without locks every process gets it: two may then compute one cell, and the first to finish is kept.
+    On storage without locks every process gets it: two may then compute one cell, and the first to finish is
+        kept.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,4 +1,5 @@
-"""`headwise.json`: the sealed file that says what a saved folder holds, what decided it, and the checksum of every file in it."""
+"""`headwise.json`: the sealed file that says what a saved folder holds, what decided it, and the checksum of
+every file in it."""
 
 import time
 from collections.abc import Iterator
@@ -35,15 +36,18 @@ AROUND = frozenset(
 
 
 def write(folder: Path, kind: str, **fields: Any) -> None:
-    """Writes the manifest of `folder`, after all its files; `kind` chooses the loader, `fields` are what it needs (JSON values)."""
+    """Writes the manifest of `folder`, after all its files; `kind` chooses the loader, `fields` are what it
+    needs (JSON values)."""
     write_text(folder / NAME, sealed_text(_record(kind, contents(folder, APART, NAME), fields)))
 
 
 def write_cell(folder: Path, cell: dict[str, Any], provenance: dict[str, Any]) -> dict[str, Any]:
-    """Writes into the manifest of `folder` which cell of a study it is; whoever publishes the folder flushes it to the disk.
+    """Writes into the manifest of `folder` which cell of a study it is; whoever publishes the folder flushes
+    it to the disk.
 
     Args:
-        folder: what a step wrote, or an operation that the step called: then its manifest stays, and says it beside its own fields.
+        folder: what a step wrote, or an operation that the step called: then its manifest stays, and says it
+            beside its own fields.
         cell: step, settings, inputs, seed, coordinates, seconds, ...
         provenance: see `surroundings`.
 
@@ -83,7 +87,8 @@ def check_absent(folder: str | Path) -> None:
 
 @contextmanager
 def new_folder(target: str | Path, kind: str, **fields: Any) -> Iterator[Path]:
-    """Gives an empty folder to write a result into; when the block ends well, it becomes `target`, with a manifest that names the command.
+    """Gives an empty folder to write a result into; when the block ends well, it becomes `target`, with a
+    manifest that names the command.
 
     Raises:
         HeadwiseError: `target` exists already.
@@ -97,12 +102,12 @@ def new_folder(target: str | Path, kind: str, **fields: Any) -> Iterator[Path]:
 def amend(folder: Path, **fields: Any) -> None:
     """Writes the manifest of `folder` again, with further fields and with the files that have joined."""
     before = read(folder)
-    kept = {
+    facts = {
         name: value
         for name, value in before.items()
         if name not in ("format", "headwise", "files", "finished")
     }
-    write(folder, **{**kept, **fields})
+    write(folder, **{**facts, **fields})
 
 
 def read(folder: str | Path) -> dict[str, Any]:
@@ -114,29 +119,15 @@ def read(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / NAME
     if not path.is_file():
         if not Path(folder).is_dir():
-            before = sorted(Path(folder).parent.glob(f"{ASIDE}{Path(folder).name}-before-*"))
-            hint = (
-                f"; a save that was interrupted has left what was there in {before[-1]}: rename that folder"
-                if before
-                else ""
-            )
-            raise HeadwiseError(f"there is no folder {str(folder)!r}{hint}")
-        inside = [
-            str(found.parent)
-            for depth in ("*", "*/*")
-            for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))
-        ]
-        hint = (
-            f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these"
-            if inside
-            else ""
-        )
+            raise HeadwiseError(f"there is no folder {str(folder)!r}{_interrupted_hint(Path(folder))}")
+        hint = _inside_hint(Path(folder))
         raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")
     record = read_json(path)
     number, kind = record.get("format"), record.get("kind")
     if type(number) is not int or not isinstance(kind, str):  # true is an int too
         raise HeadwiseError(
-            f"{path} is damaged: its format is {shown(number)} and its kind {shown(kind)}, where a number and a name are expected"
+            f"{path} is damaged: its format is {shown(number)} and its kind {shown(kind)}, where a number "
+            "and a name are expected"
         )
     if number > FORMAT:
         raise HeadwiseError(
@@ -154,17 +145,42 @@ def read(folder: str | Path) -> dict[str, Any]:
     return record
 
 
+def read_any(folder: Path) -> dict[str, Any]:
+    """The manifest of `folder`; {} where there is none."""
+    return read(folder) if (folder / NAME).is_file() else {}
+
+
+def _interrupted_hint(folder: Path) -> str:
+    """Where an interrupted save has left the folder, for a message; "" if there was none."""
+    before = sorted(folder.parent.glob(f"{ASIDE}{folder.name}-before-*"))
+    if not before:
+        return ""
+    return f"; a save that was interrupted has left what was there in {before[-1]}: rename that folder"
+
+
+def _inside_hint(folder: Path) -> str:
+    """Which folders inside were saved by headwise, for a message; "" if none was."""
+    manifests = [*sorted(folder.glob(f"*/{NAME}")), *sorted(folder.glob(f"*/*/{NAME}"))]
+    if not manifests:
+        return ""
+    names = [str(path.parent) for path in manifests[:4]]
+    if len(manifests) > 4:
+        names.append("...")
+    return f", but in {', '.join(names)}: open one of these"
+
+
 def check(folder: Path, record: dict[str, Any], *names: str) -> None:
-    """Compares the files of `folder` with the checksums in its manifest: those of these names, or all of them.
+    """Compares the files of `folder` with the checksums in its manifest: those of these names, or all of
+        them.
 
     Raises:
         DamagedResult: a file is not as it was written; names it.
     """
     files = record.get("files", {})
-    chosen = {name: known for name, known in files.items() if not names or name in names}
+    listing = {name: size_and_digest for name, size_and_digest in files.items() if not names or name in names}
     verify(
         folder,
-        chosen,
+        listing,
         float(record.get("finished", 0)),
         "; save or compute it again, or fetch an undamaged copy",
     )

@@ -30,10 +30,10 @@ def surroundings() -> dict[str, Any]:
 
 
 def reset_peak_memory() -> None:
-    """Makes the current memory the peak so far; where the system cannot (not Linux), the peak is the process's."""
-    if (
-        torch := sys.modules.get("torch")
-    ) and torch.cuda.is_initialized():  # a cell that computes on the CPU starts none
+    """Makes the current memory the peak so far; where the system cannot (not Linux), the peak is the
+    process's."""
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():  # a cell that computes on the CPU starts none
         with suppress(RuntimeError):
             torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):
@@ -57,13 +57,13 @@ def versions() -> dict[str, str]:
     """Versions of python, headwise and the libraries that are installed."""
     from headwise import __version__
 
-    found = {"python": platform.python_version(), "headwise": __version__}
+    installed = {"python": platform.python_version(), "headwise": __version__}
     for library in LIBRARIES:
         try:
-            found[library] = metadata.version(library)
+            installed[library] = metadata.version(library)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 @cache

@@ -1,4 +1,5 @@
-"""One result: the folder a step writes through `Out` and others read through `Result`, and how damage to it is found."""
+"""One result: the folder a step writes through `Out` and others read through `Result`, and how damage to it
+is found."""
 
 import hashlib
 import json
@@ -56,14 +57,17 @@ class Out:
 
     @property
     def folder(self) -> Path:
-        """For an operation that is all the step does: `dissociate(..., out=out.folder)` is the cell's result, as that call keeps it.
+        """For an operation that is all the step does: `dissociate(..., out=out.folder)` is the cell's result,
+            as that call keeps it.
 
-        It outlives the process: an operation that can be resumed continues when a cell that was killed is run again.
+        It outlives the process: an operation that can be resumed continues when a cell that was killed is run
+            again.
         """
         return self._checkpoints / KEPT
 
     def table(self, name: str, frame: "pd.DataFrame") -> None:
-        """Saves a data frame as parquet. A column named like one of the cell's coordinates must hold that coordinate."""
+        """Saves a data frame as parquet. A column named like one of the cell's coordinates must hold that
+        coordinate."""
         import pandas as pd
 
         if not isinstance(frame.index, pd.RangeIndex):
@@ -71,8 +75,8 @@ class Out:
         for column in frame.columns:
             if column in self.coords and not (frame[column] == self.coords[column]).all():
                 raise HeadwiseError(
-                    f"table {name!r} has a column {column!r}, which is also a coordinate of its cell with the value "
-                    f"{self.coords[column]!r}: rename the column"
+                    f"table {name!r} has a column {column!r}, which is also a coordinate of its cell with "
+                    f"the value {self.coords[column]!r}: rename the column"
                 )
         frame.to_parquet(self._new(name, ".parquet"), index=False)
 
@@ -96,7 +100,8 @@ class Out:
         )
 
     def model(self, name: str, model: Saveable | Pretrained | Callable[[Path], Any]) -> None:
-        """Saves a model into the folder `name`: by its `save` (which makes it), its `save_pretrained`, or by calling it with it."""
+        """Saves a model into the folder `name`: by its `save` (which makes it), its `save_pretrained`, or by
+        calling it with it."""
         folder = self._new(name, "")
         if isinstance(model, Saveable):
             model.save(folder)
@@ -108,7 +113,8 @@ class Out:
             model(folder)
 
     def checkpoint(self, every_minutes: float = 10) -> "Checkpoint":
-        """A checkpoint for this cell that outlives the process: a cell that was killed finds it when it is run again."""
+        """A checkpoint for this cell that outlives the process: a cell that was killed finds it when it is
+        run again."""
         from headwise.store._checkpoint import Checkpoint
 
         return Checkpoint(self._checkpoints, every_minutes)
@@ -144,12 +150,14 @@ class Result:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the folder's headwise.json says: which cell it is, where it was computed, and the checksum of every file."""
+        """What the folder's headwise.json says: which cell it is, where it was computed, and the checksum of
+        every file."""
         return read_cell(self.folder)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Settings, inputs, seed, versions, commit, device, seconds, peak memory, and the checksum of every file."""
+        """Settings, inputs, seed, versions, commit, device, seconds, peak memory, and the checksum of every
+        file."""
         record = self.manifest
         sealed = {name: record[name] for name in ("files", "finished")}
         return {**record["cell"], **record["provenance"], **sealed}
@@ -183,9 +191,9 @@ class Result:
 
     def model(self, name: str) -> Path:
         """The folder of a saved model, for `headwise.load` or `from_pretrained`."""
-        parts = [file for file in self.names if file.startswith(f"{name}/")]
-        for part in parts or [f"{name}/"]:
-            self._checked(part)
+        files = [file for file in self.names if file.startswith(f"{name}/")]
+        for file in files or [f"{name}/"]:
+            self._checked(file)
         return self.folder / name
 
     def _checked(self, file: str) -> Path:
@@ -211,13 +219,13 @@ def take_kept(aside: Path, checkpoints: Path) -> None:
     Raises:
         HeadwiseError: the step has saved something else, too.
     """
-    kept = checkpoints / KEPT
-    if not (kept / manifest.NAME).is_file():
+    operation_folder = checkpoints / KEPT
+    if not (operation_folder / manifest.NAME).is_file():
         return
     if saved := sorted(path.name for path in aside.iterdir()):
         raise HeadwiseError(f"a step that keeps an operation in out.folder has saved {saved[0]} beside it")
     aside.rmdir()
-    os.rename(kept, aside)
+    os.rename(operation_folder, aside)
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Result:
@@ -235,23 +243,31 @@ def damaged_files(folder: Path) -> list[str]:
 
 
 def _damage(folder: Path, record: Mapping[str, Any]) -> list[str]:
-    """Damage to the files that a manifest lists; a folder inside that has a manifest of its own vouches for its files itself."""
+    """Damage to the files that a manifest lists; a folder inside that has a manifest of its own vouches for
+    its files itself."""
     listed: dict[str, Any] = record["files"]
     messages = [
-        file_damage(folder / name, known, record["finished"]) for name, known in sorted(listed.items())
+        file_damage(folder / name, size_and_digest, record["finished"])
+        for name, size_and_digest in sorted(listed.items())
     ]
     inner = [Path(name).parent for name in listed if name.endswith(f"/{manifest.NAME}")]
-    vouched = [path for path in inner if sum(name.startswith(f"{path}/") for name in listed) == 1]
+    vouched = [path for path in inner if _files_below(path, listed) == 1]
     for path in vouched:
         with suppress(HeadwiseError):  # a damaged manifest is named already
             messages += [f"{path}/{text}" for text in _damage(folder / path, manifest.read(folder / path))]
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         apart = path.suffix == ".md" or (record["kind"] != manifest.CELL and name.parts[0] in manifest.APART)
-        known = name.as_posix() in listed or name.as_posix() == manifest.NAME
-        if path.is_file() and not (known or apart or any(name.is_relative_to(part) for part in vouched)):
+        is_listed = name.as_posix() in listed or name.as_posix() == manifest.NAME
+        if path.is_file() and not (
+            is_listed or apart or any(name.is_relative_to(vouched_folder) for vouched_folder in vouched)
+        ):
             messages.append(f"{name.as_posix()} was added later")
     return [message for message in messages if message]
+
+
+def _files_below(folder: Path, names: Iterable[str]) -> int:
+    return sum(name.startswith(f"{folder}/") for name in names)
 
 
 def read_cell(folder: Path) -> dict[str, Any]:
@@ -286,26 +302,29 @@ def digest_of(record: Mapping[str, Any]) -> str:
 
 
 def folder_stamp(folder: str | Path) -> str:
-    """Short hash of which files lie in a folder, with their sizes and times, that changes whenever one is written to."""
-    found: list[tuple[str | int, ...]] = []
+    """Short hash of which files lie in a folder, with their sizes and times, that changes whenever one is
+    written to."""
+    stamps: list[tuple[str | int, ...]] = []
     folders = [""]
     while folders:
         inner = folders.pop()
         with os.scandir(f"{folder}{inner}") as entries:
             for entry in entries:
-                place = f"{inner}/{entry.name}"
+                path = f"{inner}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(place)
+                    folders.append(path)
                     continue
                 stat = entry.stat()
                 # the change time cannot be set back
-                found.append((place, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
-    return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=12).hexdigest()
+                stamps.append((path, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    return hashlib.blake2b(repr(sorted(stamps)).encode(), digest_size=12).hexdigest()
 
 
 def inputs_of(task: Mapping[str, Any]) -> dict[str, list[str]]:
     """By input of a cell, the folders of the results that it is given."""
-    return {label: [given] if isinstance(given, str) else given for label, given in task["inputs"].items()}
+    return {
+        label: [folders] if isinstance(folders, str) else folders for label, folders in task["inputs"].items()
+    }
 
 
 def stale_input(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:

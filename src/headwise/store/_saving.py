@@ -1,6 +1,8 @@
-"""Folders of models: written aside, and put in their place as a whole. Another model that is there stays, unless `overwrite` says otherwise.
+"""Folders of models: written aside, and put in their place as a whole. Another model that is there stays,
+unless `overwrite` says otherwise.
 
-A process that is killed leaves the model that was there, or the new one, or, where there was none, a folder that nobody takes for one.
+A process that is killed leaves the model that was there, or the new one, or, where there was none, a folder
+that nobody takes for one.
 """
 
 import ctypes
@@ -61,9 +63,11 @@ def save_model(
 
     Args:
         target: the folder. Files in it that belong to no model stay.
-        write: writes all files into an empty folder, and returns the fields of the manifest, its kind first; {}: there is none.
+        write: writes all files into an empty folder, and returns the fields of the manifest, its kind first;
+            {}: there is none.
         overwrite: put it in the place of another model that is there. The same model is never an error.
-        begun: the model is that of the result which was begun in the folder and is not finished, see `Entry.begin`.
+        begun: the model is that of the result which was begun in the folder and is not finished, see
+            `Entry.begin`.
 
     Raises:
         HeadwiseError: another model is there, or something else that is no model.
@@ -74,7 +78,8 @@ def save_model(
     unfinished = (target / STARTED_FILE).is_file()
     if unfinished and not begun:
         raise HeadwiseError(
-            f"{target} holds a result that is not finished: finish it, choose another folder, or remove it first"
+            f"{target} holds a result that is not finished: finish it, choose another folder, or remove it "
+            "first"
         )
     occupied = target.is_dir() and not unfinished and _holds_model(target)
     if occupied and overwrite:
@@ -105,7 +110,8 @@ def save_model(
 
 
 def swap(aside: Path, target: Path) -> None:
-    """Puts `aside` in the place of the folder `target`, which is then called `aside`; in one step where the system can.
+    """Puts `aside` in the place of the folder `target`, which is then called `aside`; in one step where the
+    system can.
 
     Raises:
         HeadwiseError: the folder cannot be moved, as a mounted disk cannot.
@@ -117,8 +123,8 @@ def swap(aside: Path, target: Path) -> None:
         os.rename(target, before)
     except OSError as error:
         raise HeadwiseError(
-            f"{target} cannot be replaced as a whole ({error.strerror}), as where a disk is mounted: choose a folder in it, or remove the model "
-            "that is there first"
+            f"{target} cannot be replaced as a whole ({error.strerror}), as where a disk is mounted: choose "
+            "a folder in it, or remove the model that is there first"
         ) from error
     try:
         os.rename(aside, target)
@@ -128,12 +134,12 @@ def swap(aside: Path, target: Path) -> None:
     os.rename(before, aside)
 
 
-def exchanged(one: Path, other: Path) -> bool:
+def exchanged(first: Path, second: Path) -> bool:
     """Whether two folders have changed places in one step: Linux can, on most file systems."""
     if sys.platform != "linux":
         return False
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    return call is not None and call(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
+    return call is not None and call(HERE, os.fsencode(first), HERE, os.fsencode(second), EXCHANGE) == 0
 
 
 def _holds_model(folder: Path) -> bool:
@@ -143,15 +149,17 @@ def _holds_model(folder: Path) -> bool:
 
 
 def _check_replaceable(target: Path) -> None:
-    """Raises a HeadwiseError where replacing a folder would take more than a model, or the ground from under this process."""
-    kind = manifest.read(target)["kind"] if (target / manifest.NAME).is_file() else MODELS[0]
+    """Raises a HeadwiseError where replacing a folder would take more than a model, or the ground from under
+    this process."""
+    kind = manifest.read_any(target).get("kind", MODELS[0])
     if kind not in MODELS:
         raise HeadwiseError(
             f"{target} holds a {kind!r}, which is no model: choose another folder, or remove it first"
         )
     if Path.cwd().is_relative_to(target.resolve()):
         raise HeadwiseError(
-            f"{target} is the current folder, which cannot be replaced: give a folder in it, or change to another"
+            f"{target} is the current folder, which cannot be replaced: give a folder in it, or change to "
+            "another"
         )
 
 
@@ -160,7 +168,8 @@ def _check_same(aside: Path, target: Path, fields: dict[str, Any]) -> None:
     if not _same(aside, target, fields):
         kind = f" ({manifest.read(target)['kind']})" if (target / manifest.NAME).is_file() else ""
         raise HeadwiseError(
-            f"{target} holds another model{kind}: choose another folder, remove it first, or put this model in its place with overwrite=True"
+            f"{target} holds another model{kind}: choose another folder, remove it first, or put this model "
+            "in its place with overwrite=True"
         )
 
 
@@ -170,14 +179,15 @@ def _seal(folder: Path, fields: dict[str, Any]) -> None:
 
 
 def _move_in(aside: Path, target: Path, fields: dict[str, Any]) -> None:
-    """Moves everything into a folder that holds no finished model; the manifest, which makes it one, comes last."""
+    """Moves everything into a folder that holds no finished model; the manifest, which makes it one, comes
+    last."""
     (target / manifest.NAME).unlink(missing_ok=True)
     flush_all(aside)
     for path in sorted(aside.iterdir(), key=lambda path: LAST.count(path.name)):
-        place = target / path.name
-        if place.is_dir() and path.is_dir():
-            shutil.rmtree(place)  # of an attempt that did not end
-        os.replace(path, place)
+        destination = target / path.name
+        if destination.is_dir() and path.is_dir():
+            shutil.rmtree(destination)  # of an attempt that did not end
+        os.replace(path, destination)
     _seal(target, fields)
 
 
@@ -193,16 +203,20 @@ def _rename(aside: Path, target: Path) -> None:
 
 
 def _carry(target: Path, aside: Path) -> None:
-    """Takes what belongs to no model along, as further names of the same files; a tokenizer too, unless the new model has its own."""
-    listed = manifest.read(target).get("files", {}) if (target / manifest.NAME).is_file() else {}
-    own = {manifest.NAME, *(name.split("/")[0] for name in listed)}
+    """Takes what belongs to no model along, as further names of the same files; a tokenizer too, unless the
+    new model has its own."""
+    listed = manifest.read_any(target).get("files", {})
+    model_files = {manifest.NAME, *(name.split("/")[0] for name in listed)}
     reads = any(aside.rglob("tokenizer_config.json"))
     for path in target.iterdir():
         if _like(path.name, TOKENIZER):
             stays = not reads
         else:
             stays = not (
-                path.name in own or _like(path.name, WEIGHTS) or path.name.startswith(ASIDE) or is_note(path)
+                path.name in model_files
+                or _like(path.name, WEIGHTS)
+                or path.name.startswith(ASIDE)
+                or is_note(path)
             )
         if not stays or (aside / path.name).exists():
             continue
@@ -212,11 +226,11 @@ def _carry(target: Path, aside: Path) -> None:
             _linked(path, aside / path.name)
 
 
-def _linked(source: str | Path, place: str | Path) -> None:
+def _linked(source: str | Path, destination: str | Path) -> None:
     try:
-        os.link(source, place, follow_symlinks=False)
+        os.link(source, destination, follow_symlinks=False)
     except OSError:  # a file system without hard links
-        shutil.copy2(source, place, follow_symlinks=False)
+        shutil.copy2(source, destination, follow_symlinks=False)
 
 
 def is_note(path: Path) -> bool:
@@ -231,21 +245,22 @@ def _like(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _same(aside: Path, target: Path, fields: dict[str, Any]) -> bool:
-    """Whether the folder holds what was just written: the same files, and the same in manifests, whose dates differ."""
+    """Whether the folder holds what was just written: the same files, and the same in manifests, whose dates
+    differ."""
     names = contents(aside, manifest.APART)
     inner = [(aside / name).parent for name in names if name.endswith(f"/{manifest.NAME}")]
-    if _facts(target) != json.loads(json.dumps(fields)) or any(
-        _facts(one) != _facts(target / one.relative_to(aside)) for one in inner
-    ):
+    if _facts(target) != json.loads(json.dumps(fields)):
+        return False
+    if any(_facts(folder) != _facts(target / folder.relative_to(aside)) for folder in inner):
         return False
     return not any(
-        file_damage(target / name, known, 0.0)
-        for name, known in names.items()
+        file_damage(target / name, size_and_digest, 0.0)
+        for name, size_and_digest in names.items()
         if not name.endswith(manifest.NAME)
     )
 
 
 def _facts(folder: Path) -> dict[str, Any]:
     """What the manifest of a folder says of a model; {} where there is none."""
-    record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
+    record = manifest.read_any(folder)
     return {name: value for name, value in record.items() if name not in manifest.AROUND}

@@ -1,4 +1,5 @@
-"""What a live model computes beside its weights: the classes of its modules, their attributes, the buffers it does not save, and hooks."""
+"""What a live model computes beside its weights: the classes of its modules, their attributes, the buffers it
+does not save, and hooks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +40,8 @@ def structure(
 ) -> Parts:
     """What a model computes beside its weights, in four parts.
 
-    Modes, devices, gradient checkpointing, compilation, the caches and hooks that passes leave behind, and hooks of `Heads` do not count.
+    Modes, devices, gradient checkpointing, compilation, the caches and hooks that passes leave behind, and
+    hooks of `Heads` do not count.
 
     Args:
         model: its children count, too.
@@ -49,24 +51,27 @@ def structure(
         root: whether the attributes of `model` itself count.
 
     Returns:
-        "classes", "attributes", "buffers" and "hooks": each by class, attribute, buffer or kind of hook, so that what changed has a name.
+        "classes", "attributes", "buffers" and "hooks": each by class, attribute, buffer or kind of hook, so
+            that what changed has a name.
     """
-    return _Survey(model, config, settled, leave, root).parts(model)
+    return _Survey(model, config, settled, leave, root).read(model)
 
 
 def refuse_code(model: nn.Module, contexts: Mapping[str, Any]) -> None:
-    """Raises a HeadwiseError if code that no library holds is hooked into a model, or a block of `Heads` is open on it."""
+    """Raises a HeadwiseError if code that no library holds is hooked into a model, or a block of `Heads` is
+    open on it."""
     if any(is_open(model) for is_open in OPEN_BLOCKS):
         raise HeadwiseError(
-            f"a block (gated, silenced, patched, ...) is open on this {type(model).__name__}, so a result kept in a folder would be shown again "
-            "without it: leave the block, or leave out out="
+            f"a block (gated, silenced, patched, ...) is open on this {type(model).__name__}, so a result "
+            "kept in a folder would be shown again without it: leave the block, or leave out out="
         )
-    found = next(_code_of_the_users(model, contexts), None)
-    if found is not None:
-        what, where = found
+    foreign = next(_code_of_the_users(model, contexts), None)
+    if foreign is not None:
+        description, where = foreign
         raise HeadwiseError(
-            f"code of your own hangs on {where} ({what}): what it does cannot be compared, so a result kept in a folder would be shown again "
-            "after it has changed. Take it off (handle.remove(), or del module.forward), make it a module of the model, or leave out out="
+            f"code of your own hangs on {where} ({description}): what it does cannot be compared, so a "
+            "result kept in a folder would be shown again after it has changed. Take it off "
+            "(handle.remove(), or del module.forward), make it a module of the model, or leave out out="
         )
 
 
@@ -86,16 +91,16 @@ class _Survey:
         names: dict[int, list[str]] = defaultdict(list)
         for name, parameter in model.named_parameters(remove_duplicate=False):
             names[id(parameter)].append(bare(name))
-        self.ties = sorted(found for found in names.values() if len(found) > 1)
+        self.ties = sorted(aliases for aliases in names.values() if len(aliases) > 1)
         self.contents = Contents(
-            self._module, {number: min(found) for number, found in names.items()}, settled
+            self._module, {number: min(aliases) for number, aliases in names.items()}, settled
         )
-        self.config = self.contents.of(config)
+        self.config = self.contents.read(config)
 
-    def parts(self, model: nn.Module, prefix: str = "") -> Parts:
+    def read(self, model: nn.Module, prefix: str = "") -> Parts:
         """The structure of a model whose paths begin with `prefix`."""
         listed: dict[str, dict[str, list[Any]]] = {
-            part: defaultdict(list) for part in ("classes", "attributes", "buffers", "hooks")
+            aspect: defaultdict(list) for aspect in ("classes", "attributes", "buffers", "hooks")
         }
         modules = list(_walk(model, prefix))
         for path, module in modules:
@@ -106,33 +111,34 @@ class _Survey:
             if first != path:
                 listed["classes"][kind.__name__].append([path, "is", first])
                 continue
-            listed["classes"][kind.__name__].append([path, self.contents.of(kind)])
+            listed["classes"][kind.__name__].append([path, self.contents.read(kind)])
             for name, value in _attributes(module, self.leave) if path or self.root else ():
-                held = self.contents.of(value)
+                held = self.contents.read(value)
                 if name != "config" or held != self.config:
                     listed["attributes"][name].append([path, held])
             for name, buffer in _unsaved(module):
-                listed["buffers"][name].append([path, self.contents.of(buffer)])
+                listed["buffers"][name].append([path, self.contents.read(buffer)])
             for name, code in _library_code(module):
                 ours = name_of(code).startswith(
                     "headwise."
                 )  # whose state other parts of the model tell, and passes change
-                listed["hooks"][name].append([path, name_of(code) if ours else self.contents.of(code)])
+                listed["hooks"][name].append([path, name_of(code) if ours else self.contents.read(code)])
         if self.ties and not prefix:
             listed["classes"]["shared parameters"] = [self.ties]
-        return {
-            part: {name: digest(rows) for name, rows in sorted(found.items())}
-            for part, found in listed.items()
-        }
+        hashes: Parts = {}
+        for aspect, rows_by_name in listed.items():
+            hashes[aspect] = {name: digest(rows) for name, rows in sorted(rows_by_name.items())}
+        return hashes
 
     def _module(self, module: nn.Module) -> Any:
-        """A module that an attribute holds: one of the model's own, or another, whose weights `state_dict` does not have."""
+        """A module that an attribute holds: one of the model's own, or another, whose weights `state_dict`
+        does not have."""
         module = getattr(module, "_orig_mod", module)
         if id(module) in self.paths:
             return {"module": self.paths[id(module)]}
         from headwise.store._fingerprints import canonical
 
-        held = self.parts(module, f"beside {len(self.paths)}: ")
+        held = self.read(module, f"beside {len(self.paths)}: ")
         return {
             "beside": [held, {name: canonical(value) for name, value in sorted(module.state_dict().items())}]
         }
@@ -168,14 +174,16 @@ def _attributes(module: nn.Module, leave: frozenset[str]) -> Iterator[tuple[str,
 
 
 def _beneath(function: Any) -> Any:
-    """What stood in a method's place before `Heads` put something there for a block; None: the class's method."""
+    """What stood in a method's place before `Heads` put something there for a block; None: the class's
+    method."""
     while getattr(function, "headwise", False) is True:
         function = getattr(function, "before", None)
     return function
 
 
 def _unsaved(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Buffers that `state_dict` leaves out; of rotary embeddings that grow with the text what they began with."""
+    """Buffers that `state_dict` leaves out; of rotary embeddings that grow with the text what they began
+    with."""
     for name in module._non_persistent_buffers_set:
         buffer = module._buffers.get(name)
         prefix = name.removesuffix("inv_freq")
@@ -184,7 +192,8 @@ def _unsaved(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _grown(module: Any, prefix: str, buffer: Any) -> bool:
-    """Whether a pass, and not the user, has put other frequencies into a rotary embedding: it does for long texts."""
+    """Whether a pass, and not the user, has put other frequencies into a rotary embedding: it does for long
+    texts."""
     kind = (
         module.rope_type
         if isinstance(getattr(module, "rope_type", ""), str)
@@ -209,8 +218,8 @@ def _hooks(module: nn.Module) -> Iterator[tuple[str, Any]]:
         module, "_hf_hook"
     ):  # of accelerate, which moves tensors between devices
         hook = module._hf_hook
-        for one in getattr(hook, "hooks", (hook,)):
-            yield "hook of accelerate", one
+        for inner_hook in getattr(hook, "hooks", (hook,)):
+            yield "hook of accelerate", inner_hook
         forward = _beneath(module._old_forward)
     if forward is not None and getattr(forward, "__func__", None) is not type(module).forward:
         yield "forward", forward

@@ -1,4 +1,5 @@
-"""How long work took that was stopped and begun again: each process that works on it adds its own seconds, however it ends."""
+"""How long work took that was stopped and begun again: each process that works on it adds its own seconds,
+however it ends."""
 
 import json
 import time
@@ -14,11 +15,12 @@ NOTED_S = 1.0  # a process that is killed loses at most this much of its time
 
 @contextmanager
 def timed_attempts(file: Path | None) -> Iterator[Callable[[], list[float]]]:
-    """Gives a function that says the seconds of every attempt so far, the last one's being those since the block began.
+    """Gives a function that says the seconds of every attempt so far, the last one's being those since the
+    block began.
 
     Args:
-        file: where the seconds are noted while the block lasts, for the next attempt to find; None: nowhere. It stays after the
-            block: remove it when the work is done.
+        file: where the seconds are noted while the block lasts, for the next attempt to find; None: nowhere.
+            It stays after the block: remove it when the work is done.
     """
     began = time.perf_counter()
     before: list[float] = []

@@ -22,7 +22,8 @@ PASSING_STATE = ("padding", "truncation")  # what was last asked of the program 
 
 
 def tokenizer_state(tokenizer: Any, program: str | None = None) -> dict[str, Any]:
-    """All that decides what a tokenizer makes of a text, as JSON; its passing state (truncation, padding) is left aside.
+    """All that decides what a tokenizer makes of a text, as JSON; its passing state (truncation, padding) is
+    left aside.
 
     Args:
         tokenizer: of transformers.
@@ -39,23 +40,25 @@ def tokenizer_state(tokenizer: Any, program: str | None = None) -> dict[str, Any
 
 
 def tokenizer_choices(tokenizer: Any) -> dict[str, Any]:
-    """What decides how a tokenizer reads texts beside its vocabulary, or the program of a fast one: its class, switches and numbers."""
+    """What decides how a tokenizer reads texts beside its vocabulary, or the program of a fast one: its
+    class, switches and numbers."""
     contents, kind = Contents(), type(tokenizer)
     aside = {name for name in vars(tokenizer) if name in ASIDE or name.endswith(PLACES) or passes_by(name)}
     held = {name: value for name, value in vars(tokenizer).items() if name not in aside}
     if getattr(tokenizer, "is_fast", False):  # the rest is in its program
         held = {name: value for name, value in held.items() if callable(value) and is_foreign(value)}
     return {
-        "class": contents.of(kind) if is_foreign(kind) else kind.__name__,
+        "class": contents.read(kind) if is_foreign(kind) else kind.__name__,
         "split_special_tokens": bool(getattr(tokenizer, "split_special_tokens", False)),
         "truncation_side": getattr(tokenizer, "truncation_side", None),
         "model_input_names": getattr(tokenizer, "model_input_names", None),
-        "own": digest([[name, contents.of(held[name])] for name in sorted(held)]),
+        "own": digest([[name, contents.read(held[name])] for name in sorted(held)]),
     }
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Saves a tokenizer without its passing state, so that equal models have equal files, whatever was tokenised before."""
+    """Saves a tokenizer without its passing state, so that equal models have equal files, whatever was
+    tokenised before."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         tokenizer.save_pretrained(folder)

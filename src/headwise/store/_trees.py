@@ -1,4 +1,5 @@
-"""Nested state (dicts, lists, tuples, tensors, numbers) as one safetensors file and one JSON value, and back without loss."""
+"""Nested state (dicts, lists, tuples, tensors, numbers) as one safetensors file and one JSON value, and back
+without loss."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,8 +23,8 @@ class Flat(dict[str, Tensor]):
 def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
     """Describes `value` as JSON and moves its tensors and arrays into `tensors` (contiguous, on the CPU).
 
-    Plain JSON values stand for themselves; everything else is a one-key object that names its type, so that tuples, integer keys,
-    dtypes and strides come back exactly.
+    Plain JSON values stand for themselves; everything else is a one-key object that names its type, so that
+    tuples, integer keys, dtypes and strides come back exactly.
 
     Raises:
         HeadwiseError: `value` holds something that neither JSON nor safetensors can carry.
@@ -35,7 +36,8 @@ def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufc":
             raise HeadwiseError(
-                f"cannot checkpoint {path.lstrip('.')}: its array holds {value.dtype}, only numbers can be kept"
+                f"cannot checkpoint {path.lstrip('.')}: its array holds {value.dtype}, only numbers can be "
+                "kept"
             )
         return {"array": _put_tensor(torch.from_numpy(np.array(value, order="C")), tensors)}
     if isinstance(value, np.generic):
@@ -45,9 +47,8 @@ def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
     if isinstance(value, tuple):
         return {"tuple": [flatten(item, tensors, f"{path}[{i}]") for i, item in enumerate(value)]}
     if isinstance(value, Mapping):
-        kind = (
-            "counter" if isinstance(value, Counter) else "dict"
-        )  # MultiStepLR keeps its milestones in a Counter
+        # MultiStepLR keeps its milestones in a Counter
+        kind = "counter" if isinstance(value, Counter) else "dict"
         return {kind: [[_key(k, path), flatten(v, tensors, f"{path}.{k}")] for k, v in value.items()]}
     raise HeadwiseError(
         f"cannot checkpoint {path.lstrip('.') or 'the state'}: it is a {type(value).__name__}; "
@@ -83,7 +84,8 @@ def _key(key: Any, path: str) -> Any:
 
 
 def _put_tensor(tensor: Tensor, tensors: Flat) -> dict[str, Any]:
-    """Files a tensor under a new name; tied weights are stored twice, loading copies them into one storage again."""
+    """Files a tensor under a new name; tied weights are stored twice, loading copies them into one storage
+    again."""
     name = f"{len(tensors):06d}"
     stored = tensor.cpu().contiguous()
     # safetensors refuses tensors that share memory, so all but the first of them are copied.
@@ -91,7 +93,9 @@ def _put_tensor(tensor: Tensor, tensors: Flat) -> dict[str, Any]:
     tensors[name] = stored.clone() if storage in tensors.storages else stored
     tensors.storages.add(storage)
     # The layout comes back too: elementwise kernels may round differently over other strides.
-    return {"tensor": name} if tensor.is_contiguous() else {"tensor": name, "stride": list(tensor.stride())}
+    if tensor.is_contiguous():
+        return {"tensor": name}
+    return {"tensor": name, "stride": list(tensor.stride())}
 
 
 def _get_tensor(tree: dict[str, Any], tensors: Mapping[str, Tensor]) -> Tensor:

@@ -22,9 +22,8 @@ from headwise.training.methods import Method, method_of
 from headwise.training.methods.single import SingleTask
 
 SECONDS = "seconds.json"  # what its attempts have taken so far
-_left: Any = (
-    WeakKeyDictionary()
-)  # live model -> folder it was trained into, its content before, its content after
+# live model -> folder it was trained into, its content before, its content after
+_trained_models: Any = WeakKeyDictionary()
 
 
 @operation(Train, "method")
@@ -37,35 +36,39 @@ def train(
         result.table(); result.model; hw.load("runs/first")
 
     Args:
-        model: a hub id or folder, a live transformers model (with or without its own head), or a MultiTaskModel, which is trained
-            in place.
+        model: a hub id or folder, a live transformers model (with or without its own head), or a
+            MultiTaskModel, which is trained in place.
         tasks: what it learns.
-        method: a name of `training.METHODS`, whose own options (alpha, delta, ...) may stand beside the settings; or a Method.
+        method: a name of `training.METHODS`, whose own options (alpha, delta, ...) may stand beside the
+            settings; or a Method.
 
     Returns:
         the trained model, its scores, and every example's prediction.
 
     Raises:
-        HeadwiseError: a setting is unknown or out of range, the tasks do not fit the model, or `out` holds another training.
+        HeadwiseError: a setting is unknown or out of range, the tasks do not fit the model, or `out` holds
+            another training.
     """
     tasks = as_tasks(tasks)
-    chosen = method_of(method, settings)
+    method = method_of(method, settings)
     with trusting(settings.trust_remote_code):
-        return _train(model, tasks, chosen, settings)
+        return _train(model, tasks, method, settings)
 
 
 def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> TrainingResult:
-    """A training that is kept in `out`: resumed if it was interrupted, read back, without torch, if it is finished."""
+    """A training that is kept in `out`: resumed if it was interrupted, read back, without torch, if it is
+    finished."""
     for task in tasks:
         if not METRICS[task.metric].share:
             raise HeadwiseError(
-                f"task {task.name!r} is judged by {metric_label(task.metric)}, but trainings are compared in percent, where higher is better: "
-                f"choose another metric, one of {', '.join(name for name in metrics_of_kind(task.kind) if METRICS[name].share)}"
+                f"task {task.name!r} is judged by {metric_label(task.metric)}, but trainings are compared in "
+                "percent, where higher is better: choose another metric, one of "
+                f"{', '.join(name for name in metrics_of_kind(task.kind) if METRICS[name].share)}"
             )
     folder = None if settings.out is None else Path(settings.out)
     if folder is not None:
-        parts = _parts(model, settings.tokenizer, folder)
-        decided = decide(parts, tasks, method, settings)
+        content = _content_before(model, settings.tokenizer, folder)
+        decided = decide(content, tasks, method, settings)
         if (entry := Entry(folder, decided)).finished:
             return _shown(entry)
     from headwise.training._devices import connect
@@ -83,7 +86,11 @@ def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> Tr
             return _attempt(model, tasks, method, settings, described, entry, processes)
         finally:
             if not isinstance(model, str | Path):
-                _left[model] = folder.absolute(), parts, model_parts(model, settings.tokenizer, training=True)
+                _trained_models[model] = (
+                    folder.absolute(),
+                    content,
+                    model_parts(model, settings.tokenizer, training=True),
+                )
 
 
 def _shown(entry: Entry) -> TrainingResult:
@@ -93,13 +100,16 @@ def _shown(entry: Entry) -> TrainingResult:
     return result
 
 
-def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, Any]:
-    """The content of a model; of a live one that this process has trained into `folder`, what it was before."""
+def _content_before(model: Any, tokenizer: Any, folder: Path) -> dict[str, Any]:
+    """The content of a model; of a live one that this process has trained into `folder`, what it was
+    before."""
     now = model_parts(model, tokenizer, training=True)
-    place, before, after = (
-        _left.get(model, (None, now, now)) if not isinstance(model, str | Path) else (None, now, now)
-    )
-    return before if place == folder.absolute() and after == now else now
+    if isinstance(model, str | Path) or model not in _trained_models:
+        return now
+    trained_into, before, after = _trained_models[model]
+    if trained_into == folder.absolute() and after == now:
+        return dict(before)
+    return now
 
 
 def decide(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> Decision:
@@ -130,13 +140,13 @@ def _attempt(
 ) -> TrainingResult:
     """A training that is not finished yet."""
     folder = entry.folder if entry is not None else None
-    noted = folder / SECONDS if folder is not None and processes.is_main_process else None
-    with timed_attempts(noted) as attempts:
+    seconds_file = folder / SECONDS if folder is not None and processes.is_main_process else None
+    with timed_attempts(seconds_file) as attempts:
         try:
             if isinstance(method, SingleTask):
-                result = _each(model, tasks, method, settings)
+                result = _train_separately(model, tasks, method, settings)
             else:
-                result = _one(model, tasks, method, settings)
+                result = _train_together(model, tasks, method, settings)
         finally:
             release_gpu()
         spent = {
@@ -168,7 +178,8 @@ def notes_on(settings: Train) -> list[str]:
     """What a reader of the scores must know of how they came about."""
     if settings.early_stopping is not None and settings.stopping_split == "validation":
         return [
-            "early stopping chose the epoch on validation, the split that is reported, so these scores are optimistic"
+            "early stopping chose the epoch on validation, the split that is reported, so these scores are "
+            "optimistic"
         ]
     return []
 
@@ -189,47 +200,50 @@ def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Train)
 def _deciding(method: Method, settings: Train) -> dict[str, Any]:
     """The settings of the loop that decide a result, as JSON."""
     apart = {"pooling", "predict", "options"}  # noted by themselves
-    chosen = method.settings(settings)
-    return chosen.model_dump(mode="json", include=set(chosen.decides()) - apart)
+    loop_settings = method.settings(settings)
+    return loop_settings.model_dump(mode="json", include=set(loop_settings.decides()) - apart)
 
 
-def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> TrainingResult:
+def _train_together(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> TrainingResult:
     """One training through the loop, and the evaluation after it."""
     from headwise.training._evaluation import evaluate
     from headwise.training._graphs import how_run
     from headwise.training._loop import TrainingRun
 
     answering = _start(model, tasks, settings)
-    kept: dict[str, Any] = {"folder": settings.out, "start": settings.start, "branches": settings.branches}
-    run = TrainingRun(answering, tasks, method, settings, **kept)
-    also = settings.also or {}
+    run = TrainingRun(
+        answering,
+        tasks,
+        method,
+        settings,
+        folder=settings.out,
+        start=settings.start,
+        branches=settings.branches,
+    )
+    further_tasks = settings.also or {}
     run.train()
-    found = []
+    options: Any = {
+        "max_length": settings.max_length,
+        "accelerator": run.accelerator,
+        "quiet": settings.quiet,
+    }
+    evaluations = []
     for task in tasks:
-        both = [task, *([also[task.name]] if task.name in also else [])]
-        asked = [
-            (other, split)
-            for other in both
-            for split in ("validation", *settings.predict)
-            if split in other.splits
-        ]
-        for other, split in asked:
-            options: Any = {
-                "max_length": settings.max_length,
-                "accelerator": run.accelerator,
-                "quiet": settings.quiet,
-            }
-            found.append(evaluate(answering, other, split, decoder=task.name, **options))
+        answered = [task]
+        if task.name in further_tasks:
+            answered.append(further_tasks[task.name])
+        for judged_task in answered:
+            for split in ("validation", *settings.predict):
+                if split in judged_task.splits:
+                    evaluations.append(evaluate(answering, judged_task, split, decoder=task.name, **options))
     names = np.array(run.names)[run.plan]
     history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
-    tables = (
-        pd.concat([evaluation.table() for evaluation in found], ignore_index=True)
-        if found
-        else pd.DataFrame()
-    )
+    predictions = pd.DataFrame()
+    if evaluations:
+        predictions = pd.concat([evaluation.table() for evaluation in evaluations], ignore_index=True)
     return TrainingResult(
-        score_rows(found),
-        tables,
+        score_rows(evaluations),
+        predictions,
         history,
         {"method": method.name, "steps": how_run(run)},
         method.heads,
@@ -238,46 +252,49 @@ def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> 
 
 
 def _start(model: Any, tasks: Sequence[Task], settings: Train) -> Any:
-    """The model a training begins with: what the user brings, with random weights and decoders of other shapes where asked for."""
+    """The model a training begins with: what the user brings, with random weights and decoders of other
+    shapes where asked for."""
     import torch
 
     from headwise.models import MultiTaskModel, open_model
 
-    given: dict[str, Any] = {"tokenizer": settings.tokenizer, "pooling": settings.pooling}
+    options: dict[str, Any] = {"tokenizer": settings.tokenizer, "pooling": settings.pooling}
     if not (settings.random_weights or settings.decoder_options):
-        return open_model(model, tasks, need="trains", seed=settings.seed, **given)
+        return open_model(model, tasks, need="trains", seed=settings.seed, **options)
     unknown = sorted(set(settings.decoder_options) - {task.name for task in tasks})
     if unknown:
         raise HeadwiseError(f"decoder_options name the task {unknown[0]!r}, which is not trained")
-    found = open_model(model, need="encoder", **given)
-    if found.tasks:
+    started = open_model(model, need="encoder", **options)
+    if started.tasks:
         raise HeadwiseError(
             "random_weights and decoder_options apply to an encoder without decoders; this model has decoders"
         )
     if settings.random_weights:
-        found = MultiTaskModel(fresh(found.encoder, settings.seed), found.tokenizer, (), found.pooling)
+        started = MultiTaskModel(
+            fresh(started.encoder, settings.seed), started.tokenizer, (), started.pooling
+        )
     torch.manual_seed(settings.seed)
     for task in tasks:
-        found.add_task(task, **settings.decoder_options.get(task.name, {}))
-    return found
+        started.add_task(task, **settings.decoder_options.get(task.name, {}))
+    return started
 
 
-def _each(model: Any, tasks: list[Task], method: SingleTask, settings: Train) -> TrainingResult:
+def _train_separately(model: Any, tasks: list[Task], method: SingleTask, settings: Train) -> TrainingResult:
     """Single-task trainings of all tasks, each from the same weights and in a folder of its own."""
-    parts = {}
+    results = {}
     for task in tasks:
-        own = model if isinstance(model, str | Path) else deepcopy(model)
+        own_model = model if isinstance(model, str | Path) else deepcopy(model)
         decoder = {name: value for name, value in settings.decoder_options.items() if name == task.name}
         folder = Path(settings.out) / task.name if settings.out is not None else None
-        parts[task.name] = _train(
-            own, [task], method.each(), settings.with_changes(decoder_options=decoder, out=folder)
+        results[task.name] = _train(
+            own_model, [task], method.each(), settings.with_changes(decoder_options=decoder, out=folder)
         )
 
     def together(name: str) -> pd.DataFrame:
-        return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)
+        return pd.concat([getattr(result, name) for result in results.values()], ignore_index=True)
 
-    models = {name: part.model for name, part in parts.items()} if settings.out is None else {}
-    ran = "; ".join(f"{name}: {part.description.get('steps')}" for name, part in parts.items())
+    models = {name: result.model for name, result in results.items()} if settings.out is None else {}
+    ran = "; ".join(f"{name}: {result.description.get('steps')}" for name, result in results.items())
     return TrainingResult(
         together("scores"), together("predictions"), together("history"), {"steps": ran}, models=models
     )

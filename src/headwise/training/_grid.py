@@ -1,9 +1,10 @@
-"""Several methods and seeds: their trainings one after another, with shared beginnings shared, and the table that compares them."""
+"""Several methods and seeds: their trainings one after another, with shared beginnings shared, and the table
+that compares them."""
 
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Comparison(Described):
     """Results of methods × seeds.
 
     Attributes:
-        results: by (method, seed); a method trained under several settings has one label for each, as `entries` gives them.
+        results: by (method, seed); a method trained under several settings has one label for each, as
+            `entries` gives them.
         swept: by label, the method's name and the options it was swept over.
     """
 
@@ -41,23 +43,20 @@ class Comparison(Described):
     @property
     def notes(self) -> list[str]:
         """What must be known of how the scores came about."""
-        return list(
-            dict.fromkeys(
-                note for result in self.results.values() for note in result.description.get("notes", [])
-            )
-        )
+        notes = chain.from_iterable(result.description.get("notes", []) for result in self.results.values())
+        return list(dict.fromkeys(notes))
 
     @property
     def scores(self) -> pd.DataFrame:
         """One row per method, seed, task and split."""
-        parts = [
+        tables = [
             result.scores.assign(method=method, seed=seed) for (method, seed), result in self.results.items()
         ]
-        return pd.concat(parts, ignore_index=True)
+        return pd.concat(tables, ignore_index=True)
 
     def table(self, split: str = "validation") -> pd.DataFrame:
-        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over the tasks that all methods have. What is at
-        chance says so."""
+        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over the tasks that
+        all methods have. What is at chance says so."""
         table = wide(self.scores[self.scores["split"] == split]).set_index("task")
         return table.drop(columns=["metric", "chance"], errors="ignore")
 
@@ -78,11 +77,11 @@ def compare(
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Trains every method with every seed into `out`/method/seed-n (one method and one seed: into `out` itself); what is there
-    already is read back.
+    """Trains every method with every seed into `out`/method/seed-n (one method and one seed: into `out`
+    itself); what is there already is read back.
 
-    Methods that are plain multi-task training until their last δ start from one checkpoint of it, so that their comparison is
-    paired (and the common part is computed once). So do the settings of a sweep.
+    Methods that are plain multi-task training until their last δ start from one checkpoint of it, so that
+    their comparison is paired (and the common part is computed once). So do the settings of a sweep.
 
     Args:
         model: a hub id or a folder.
@@ -90,74 +89,83 @@ def compare(
         methods: names of `METHODS`.
         seeds: how many, from `seed` (0) on, or which.
         out: the folder of all results.
-        sweep: option of a method to the values to try, e.g. {"alpha": (0.1, 0.3), "delta": (0.05, 0.1)}: a method that has it is
-            trained with each combination, any other once.
+        sweep: option of a method to the values to try, e.g. {"alpha": (0.1, 0.3), "delta": (0.05, 0.1)}: a
+            method that has it is trained with each combination, any other once.
         method_options: by method, options that are its own alone.
-        variants: by name, a method with options of its own, trained beside the others: {"iat-drift": {"method": "iat", "drift": True}}.
-            What it does not say, it has from its method (`method_options`, `sweep`).
+        variants: by name, a method with options of its own, trained beside the others: {"iat-drift":
+            {"method": "iat", "drift": True}}. What it does not say, it has from its method (`method_options`,
+            `sweep`).
         settings: of `Train`; an option of methods goes to every method that has it.
 
     Raises:
         HeadwiseError: as `train`; or another process is at work in `out`.
     """
     out = Path(out)
-    asked: Train = checked(Train, settings)
-    known = [*methods, *(own["method"] for own in (variants or {}).values())]
-    for name, value in asked.options.items():
-        if not any(name in option_names(method) for method in known):
-            make_method(known[0], **{name: value})  # raises, with whose it is
-    chosen = [asked.seed + i for i in range(seeds)] if isinstance(seeds, int) else list(seeds)
-    wanted_of = grid_entries(methods, sweep or {}, variants or {})
-    labels = list(wanted_of)
+    base: Train = checked(Train, settings)
+    all_methods = [*methods, *(variant["method"] for variant in (variants or {}).values())]
+    for name, value in base.options.items():
+        if not any(name in option_names(method) for method in all_methods):
+            make_method(all_methods[0], **{name: value})  # raises, with whose it is
+    seed_numbers = [base.seed + i for i in range(seeds)] if isinstance(seeds, int) else list(seeds)
+    entries = grid_entries(methods, sweep or {}, variants or {})
+    labels = list(entries)
     results: dict[tuple[str, int], TrainingResult] = {}
-    several = len(labels) * len(chosen) > 1
-    parts = model_parts(model, asked.tokenizer, training=True)
+    several = len(labels) * len(seed_numbers) > 1
+    content = model_parts(model, base.tokenizer, training=True)
     with claimed_folder(out, several and is_first_process()):  # one training alone claims `out` itself
-        for seed in chosen:
-            told = {
-                label: asked.with_changes(
-                    seed=seed, options=_options(asked, method, (method_options or {}).get(method, {}), own)
+        for seed in seed_numbers:
+            settings_by_label: dict[str, Train] = {}
+            plain_steps: dict[str, int | None] = {}  # up to which a training is plain multi-task training
+            shared: dict[str, Path] = {}  # where checkpoints of that beginning lie
+            for label, (name, swept) in entries.items():
+                options = _options(base, name, (method_options or {}).get(name, {}), swept)
+                settings_by_label[label] = base.with_changes(seed=seed, options=options)
+                method = method_of(name, settings_by_label[label])
+                loop_settings = method.settings(settings_by_label[label])
+                plain_steps[label] = method.plain_until(steps_of(tasks, loop_settings))
+                # trainings branch from one another where everything that decides their plain beginning is the
+                # same
+                plain = decide(content, tasks, MultiTask(), loop_settings)
+                shared[label] = out / BRANCHES / key_of(plain)[:20]
+            # the one that stays plain longest goes first
+            for label in sorted(labels, key=lambda label: -(plain_steps[label] or 0)):
+                branches: dict[int, Path] = {}
+                if len(labels) > 1:
+                    twins = [twin for twin in labels if shared[twin] == shared[label]]
+                    steps = _branch_steps(plain_steps[label], [plain_steps[twin] for twin in twins])
+                    branches = {step: shared[label] / f"step-{step}" for step in steps}
+                start = None
+                saved = [step for step, path in branches.items() if _saved(path)]
+                if saved:  # the last step up to which it is the same training
+                    start = branches[saved[-1]]
+                    branches = {step: path for step, path in branches.items() if step > saved[-1]}
+                name = entries[label][0]
+                placed = settings_by_label[label].with_changes(
+                    out=out / label / f"seed-{seed}" if several else out,
+                    start=start,
+                    branches=branches,
+                    label=None if label == name else label,
                 )
-                for label, (method, own) in wanted_of.items()
-            }
-            made = {label: method_of(method, told[label]) for label, (method, _) in wanted_of.items()}
-            until = {
-                label: method.plain_until(steps_of(tasks, method.settings(told[label])))
-                for label, method in made.items()
-            }
-            # trainings branch from one another where everything that decides their plain beginning is the same
-            plain = {
-                label: decide(parts, tasks, MultiTask(), method.settings(told[label]))
-                for label, method in made.items()
-            }
-            common = {label: out / BRANCHES / key_of(plain[label])[:20] for label in labels}
-            for label in sorted(
-                labels, key=lambda name: -(until[name] or 0)
-            ):  # the one that stays plain longest goes first
-                own = until[label]
-                others = [until[other] for other in labels if common[other] == common[label]]
-                shared_until = sorted(
-                    {step for step in others if own is not None and step is not None and step <= own}
-                )
-                places = (
-                    {step: common[label] / f"step-{step}" for step in shared_until} if len(labels) > 1 else {}
-                )
-                saved = [step for step, place in places.items() if _saved(place)]
-                start = (
-                    places[saved[-1]] if saved else None
-                )  # the last step up to which it is the same training
-                missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
-                folder = out / label / f"seed-{seed}" if several else out
-                method = wanted_of[label][0]
-                called = None if label == method else label
-                placed = told[label].with_changes(out=folder, start=start, branches=missing, label=called)
-                results[label, seed] = train(model, tasks, method, **placed.given())
-                results[
-                    label, seed
-                ].models.clear()  # opened again from the folder when asked for; many would not fit in memory
+                result = train(model, tasks, name, **placed.given())
+                # opened again from the folder when asked for; many would not fit in memory
+                result.models.clear()
+                results[label, seed] = result
             if several:
                 shutil.rmtree(out / BRANCHES, ignore_errors=True)
-    return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
+    return Comparison({key: results[key] for key in product(labels, seed_numbers)}, entries)
+
+
+def _branch_steps(last: int | None, steps: Sequence[int | None]) -> list[int]:
+    """The steps, in order, at which a training that is plain up to step `last` passes where another one
+    branches off.
+
+    Args:
+        last: None: it is never plain.
+        steps: up to which each training with the same beginning is plain, this one among them.
+    """
+    if last is None:
+        return []
+    return sorted({step for step in steps if step is not None and step <= last})
 
 
 def grid_entries(
@@ -165,33 +173,33 @@ def grid_entries(
     sweep: Mapping[str, Sequence[Any]],
     variants: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, tuple[str, dict[str, Any]]]:
-    """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value are not in the label.
+    """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value
+        are not in the label.
 
     A variant is labelled by its own name in the same way; an option that it sets itself is not swept.
 
     Raises:
-        HeadwiseError: a swept option belongs to none of the methods, or two trainings would have the same label.
+        HeadwiseError: a swept option belongs to none of the methods, or two trainings would have the same
+            label.
     """
     named: list[tuple[str, str, dict[str, Any]]] = [(method, method, {}) for method in methods]
-    named += [
-        (name, own["method"], {k: v for k, v in own.items() if k != "method"})
-        for name, own in (variants or {}).items()
-    ]
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name, variant in (variants or {}).items():
+        fixed = {option: value for option, value in variant.items() if option != "method"}
+        named.append((name, variant["method"], fixed))
+    entries: dict[str, tuple[str, dict[str, Any]]] = {}
     for name in sweep:
         if not any(name in option_names(method) for _, method, _ in named):
             raise HeadwiseError(f"{name!r} cannot be swept over: it is not an option of {', '.join(methods)}")
     for name, method, fixed in named:
-        known = [option for option in sweep if option in option_names(method) and option not in fixed]
-        for values in product(*(sweep[option] for option in known)):
-            own = dict(zip(known, values, strict=True))
-            label = "-".join(
-                [name, *(f"{option}-{value}" for option, value in own.items() if len(sweep[option]) > 1)]
-            )
-            if label in found:
+        swept = [option for option in sweep if option in option_names(method) and option not in fixed]
+        for values in product(*(sweep[option] for option in swept)):
+            options = dict(zip(swept, values, strict=True))
+            varied = [f"{option}-{value}" for option, value in options.items() if len(sweep[option]) > 1]
+            label = "-".join([name, *varied])
+            if label in entries:
                 raise HeadwiseError(f"two trainings would be called {label!r}; give the variant another name")
-            found[label] = (method, own | fixed)
-    return found
+            entries[label] = (method, options | fixed)
+    return entries
 
 
 def _saved(folder: Path) -> bool:
@@ -205,7 +213,9 @@ def steps_of(tasks: Sequence[Task], settings: Train) -> int:
     return settings.epochs * sum(-(-size // settings.batch_size) for size in sizes)
 
 
-def _options(asked: Train, method: str, *further: Mapping[str, Any]) -> dict[str, Any]:
+def _options(base: Train, method: str, *further: Mapping[str, Any]) -> dict[str, Any]:
     """The options of one method: of those given to all methods the ones it has, and its own."""
-    shared = {name: value for name, value in asked.options.items() if name in option_names(method)}
-    return {**shared, **{name: value for part in further for name, value in part.items()}}
+    options = {name: value for name, value in base.options.items() if name in option_names(method)}
+    for method_options in further:
+        options |= method_options
+    return options

@@ -31,12 +31,12 @@ class TrainingResult(Described):
     """What `headwise.train` returns.
 
     Attributes:
-        scores: one row per task and split: metric, score (a share, 1 is perfect), chance, whether the score is at chance
-            (see `Evaluation.at_chance`), examples.
+        scores: one row per task and split: metric, score (a share, 1 is perfect), chance, whether the score
+            is at chance (see `Evaluation.at_chance`), examples.
         predictions: one row per example: task, split, example, label and prediction (or counts), loss.
         history: one row per step: step, task, loss.
-        description: model, method, settings; seconds (of all attempts together, where a training was resumed), attempts (the seconds
-            of each), processes (that worked on it at once).
+        description: model, method, settings; seconds (of all attempts together, where a training was
+            resumed), attempts (the seconds of each), processes (that worked on it at once).
         heads: the head sets a method chose for each task, if it chose any.
         models: the trained model under "", or after single-task training one for each task.
         folder: where it was saved.
@@ -67,7 +67,8 @@ class TrainingResult(Described):
         return self.models.get("", self.models)
 
     def table(self, split: str = "validation") -> pd.DataFrame:
-        """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last row."""
+        """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last
+        row."""
         rows = self.scores[self.scores["split"] == split].drop(columns="split").copy()
         rows[["score", "chance"]] = (100 * rows[["score", "chance"]]).round(2)
         rows["metric"] = rows["metric"].map(metric_label)
@@ -87,27 +88,28 @@ class TrainingResult(Described):
         Args:
             folder: where; a new one appears whole or not at all.
             overwrite: put them in the place of another model that is there.
-            begun: the training is under way in the folder, where single tasks have saved their models already.
+            begun: the training is under way in the folder, where single tasks have saved their models
+                already.
 
         Raises:
             HeadwiseError: another model is there.
         """
 
-        def write(place: Path) -> dict[str, Any]:
+        def write(aside: Path) -> dict[str, Any]:
             several = self.description["method"] == SEVERAL
-            fields = (
-                {"kind": SEVERAL, "tasks": list(self.description["tasks"])}
-                if several
-                else self.model.write(place)
-            )
-            for name, model in self.model.items() if several and not begun else ():
-                model.save(place / name)
+            if several:
+                fields = {"kind": SEVERAL, "tasks": list(self.description["tasks"])}
+            else:
+                fields = self.model.write(aside)
+            if several and not begun:
+                for name, model in self.model.items():
+                    model.save(aside / name)
             for name in TABLES:
                 table: pd.DataFrame = getattr(self, name)
-                with room_in(place):
-                    table.to_parquet(place / f"{name}.parquet", index=False)
+                with room_in(aside):
+                    table.to_parquet(aside / f"{name}.parquet", index=False)
             record = {"description": self.description, "heads": to_json(self.heads)}
-            write_text(place / TRAINING_FILE, json.dumps(record, indent=1) + "\n")
+            write_text(aside / TRAINING_FILE, json.dumps(record, indent=1) + "\n")
             return dict(fields)
 
         save_model(folder, write, overwrite, begun=begun)
@@ -139,12 +141,19 @@ class TrainingResult(Described):
 def score_rows(evaluations: "list[Evaluation]") -> pd.DataFrame:
     """The score of each evaluation, beside chance."""
     rows = []
-    for found in evaluations:
+    for evaluation in evaluations:
         row = {
-            "task": found.task.name,
-            "split": found.split,
-            "metric": found.task.metric,
-            "score": found.score,
+            "task": evaluation.task.name,
+            "split": evaluation.split,
+            "metric": evaluation.task.metric,
+            "score": evaluation.score,
         }
-        rows.append({**row, "chance": found.chance, "at_chance": found.at_chance, "examples": len(found)})
+        rows.append(
+            {
+                **row,
+                "chance": evaluation.chance,
+                "at_chance": evaluation.at_chance,
+                "examples": len(evaluation),
+            }
+        )
     return pd.DataFrame(rows)
