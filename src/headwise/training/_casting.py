@@ -1,8 +1,8 @@
 """Weights cast for mixed precision all at once.
 
-Under autocast every linear layer casts its own weights, and its gradients back: two dozen small kernels per layer of an encoder and step, which
-is a good part of a replayed step. Here one operation casts the weights of all layers before a forward pass, and one casts all gradients back.
-Values are those of autocast.
+Under autocast every linear layer casts its own weights, and its gradients back: two dozen small kernels per
+layer of an encoder and step, which is a good part of a replayed step. Here one operation casts the weights of
+all layers before a forward pass, and one casts all gradients back. Values are those of autocast.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,8 @@ def _all_as(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 @contextmanager
 def cast_together(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Within the context the linear layers of `model` have their float32 weights in `dtype`; gradients reach the float32 ones."""
+    """Within the context the linear layers of `model` have their float32 weights in `dtype`; gradients reach
+    the float32 ones."""
     slots: list[tuple[nn.Module, str, nn.Parameter]] = []
     for module in model.modules():
         if type(module) in (nn.Linear, Conv1D):
@@ -43,7 +44,10 @@ def cast_together(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
                 if weight is not None and weight.dtype == torch.float32:
                     slots.append((module, name, weight))
     weights = list({id(weight): weight for _, _, weight in slots}.values())  # tied ones once
-    cast = dict(zip(map(id, weights), _Cast.apply(dtype, *weights), strict=True)) if weights else {}  # type: ignore[no-untyped-call]
+    cast: dict[int, Any] = {}
+    if weights:
+        copies = _Cast.apply(dtype, *weights)  # type: ignore[no-untyped-call]
+        cast = dict(zip(map(id, weights), copies, strict=True))
     try:
         for module, name, weight in slots:
             module._parameters[name] = cast[id(weight)]
@@ -54,7 +58,8 @@ def cast_together(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 
 def cast_while_captured(model: nn.Module, precision: str) -> AbstractContextManager[None]:
-    """While a step is captured in bf16, the weights are cast all at once; otherwise autocast casts them one by one."""
+    """While a step is captured in bf16, the weights are cast all at once; otherwise autocast casts them one
+    by one."""
     if precision != "bf16" or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return nullcontext()
     return cast_together(model, torch.bfloat16)

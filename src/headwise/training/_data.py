@@ -1,4 +1,5 @@
-"""Feeding the loop: each task cycles through reshuffled passes of its own data, prepared a few steps ahead."""
+"""Feeding the loop: each task cycles through reshuffled passes of its own data, prepared a few steps
+ahead."""
 
 import time
 from collections import deque
@@ -13,7 +14,8 @@ from headwise.tasks import Batch, Batches, Encoded, batches, collate, prefetched
 
 
 class Stream:
-    """The endless batches of one task: pass after pass over its examples, each reshuffled, none repeated before all were seen.
+    """The endless batches of one task: pass after pass over its examples, each reshuffled, none repeated
+    before all were seen.
 
     Args:
         encoded: its training examples.
@@ -48,7 +50,8 @@ class Step:
     Attributes:
         task: task number.
         size: examples in the step over all processes.
-        micro: this process's micro-batches, with the weight of each (0 for one that only keeps a process without examples in step).
+        micro: this process's micro-batches, with the weight of each (0 for one that only keeps a process
+            without examples in step).
     """
 
     task: int
@@ -71,21 +74,29 @@ class Throughput:
         if len(self._seen) < 2:
             return "…"
         took = self._seen[-1][0] - self._seen[0][0]
-        return f"{sum(size for _, size in self._seen) * (1 - 1 / len(self._seen)) / max(took, 1e-9):.0f} examples/s"
+        examples = sum(size for _, size in self._seen) * (1 - 1 / len(self._seen))
+        return f"{examples / max(took, 1e-9):.0f} examples/s"
 
 
 def shares(
     rows: NDArray[np.int64], rank: int, world: int, micro: int | None
 ) -> list[tuple[NDArray[np.int64], float]]:
-    """The parts of a step's examples that process `rank` of `world` works on, each of at most `micro` examples.
+    """The parts of a step's examples that process `rank` of `world` works on, each of at most `micro`
+    examples.
 
-    All processes have equally many parts, so that they meet at the same number of backward passes; where examples run out a
-    part is one example with weight 0.
+    All processes have equally many parts, so that they meet at the same number of backward passes; where
+    examples run out a part is one example with weight 0.
     """
     most = -(-len(rows) // world)
     share_count = -(-most // (micro or most))
     process_rows = np.array_split(rows, world * share_count)[rank * share_count : (rank + 1) * share_count]
-    return [(share, 1.0) if len(share) else (rows[:1], 0.0) for share in process_rows]
+    micro_batches = []
+    for share in process_rows:
+        if len(share):
+            micro_batches.append((share, 1.0))
+        else:
+            micro_batches.append((rows[:1], 0.0))
+    return micro_batches
 
 
 def steps(

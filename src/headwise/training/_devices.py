@@ -14,10 +14,12 @@ from headwise.training._settings import Train
 
 
 def connect(settings: Train) -> Any:
-    """Joins the processes that a launcher (torchrun, mpirun) started, on GPUs or on the CPU; gives accelerate's `PartialState`.
+    """Joins the processes that a launcher (torchrun, mpirun) started, on GPUs or on the CPU; gives
+    accelerate's `PartialState`.
 
     Raises:
-        HeadwiseError: there are not as many processes together as the launcher promised, or more on this machine than it has GPUs.
+        HeadwiseError: there are not as many processes together as the launcher promised, or more on this
+            machine than it has GPUs.
     """
     from accelerate import PartialState
 
@@ -25,26 +27,29 @@ def connect(settings: Train) -> Any:
         checked_device(settings.device)
     started = promised()
     accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
-    # accelerate connects processes on the CPU only if told that it is the CPU: without a GPU each would be a world of its own
+    # accelerate connects processes on the CPU only if told that it is the CPU: without a GPU each would be a
+    # world of its own
     cpu = settings.device == "cpu" or (started > 1 and accelerators == 0)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if not cpu and started > 1 and here > accelerators:
         raise HeadwiseError(
-            f"{here} processes were started on this machine, which has {accelerators} GPUs: start as many processes as there are "
-            "GPUs, or train on the CPU (device='cpu')"
+            f"{here} processes were started on this machine, which has {accelerators} GPUs: start as many "
+            "processes as there are GPUs, or train on the CPU (device='cpu')"
         )
     _forget_other_state(settings.precision, cpu)
     state = PartialState(cpu=cpu)
     if state.num_processes != started:
         raise HeadwiseError(
-            f"the launcher announced {started} processes, but only {state.num_processes} connected: training separately, they "
-            "would overwrite each other's results; start them with torchrun, and without it unset WORLD_SIZE"
+            f"the launcher announced {started} processes, but only {state.num_processes} connected: training "
+            "separately, they would overwrite each other's results; start them with torchrun, and without it "
+            "unset WORLD_SIZE"
         )
     return state
 
 
 def make_accelerator(settings: Train, folder: Path | None) -> Any:
-    """An `accelerate.Accelerator` for these settings: device, precision, processes (as `torchrun` started them), trackers."""
+    """An `accelerate.Accelerator` for these settings: device, precision, processes (as `torchrun` started
+    them), trackers."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.utils import LoggerType
 
@@ -68,7 +73,8 @@ def make_accelerator(settings: Train, folder: Path | None) -> Any:
         }
         if missing:
             raise HeadwiseError(
-                f"tracker {sorted(missing)[0]!r} is not installed, or accelerate does not know it: pip install it"
+                f"tracker {sorted(missing)[0]!r} is not installed, or accelerate does not know it: pip "
+                "install it"
             )
         plain = {
             k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.decides().items()
@@ -78,8 +84,9 @@ def make_accelerator(settings: Train, folder: Path | None) -> Any:
 
 
 def _forget_other_state(precision: str, cpu: bool) -> None:
-    """accelerate keeps one state per program. It refuses another precision in it, refuses the CPU after a GPU, and after the CPU
-    stays there silently. Connected processes stay connected: theirs is one device for good."""
+    """accelerate keeps one state per program. It refuses another precision in it, refuses the CPU after a
+    GPU, and after the CPU stays there silently. Connected processes stay connected: theirs is one device for
+    good."""
     from accelerate.state import AcceleratorState, PartialState
 
     shared_state = PartialState._shared_state
@@ -113,8 +120,8 @@ def put_random_state(accelerator: Any, gathered: list[Tensor]) -> None:
     """
     if len(gathered[0]) != accelerator.num_processes:
         raise HeadwiseError(
-            f"the checkpoint was written by {len(gathered[0])} processes, and this training has {accelerator.num_processes}: "
-            "resume with the same number, or start in another folder"
+            f"the checkpoint was written by {len(gathered[0])} processes, and this training has "
+            f"{accelerator.num_processes}: resume with the same number, or start in another folder"
         )
     rank = accelerator.process_index
     torch.set_rng_state(gathered[0][rank].contiguous())

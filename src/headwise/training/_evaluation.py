@@ -1,4 +1,5 @@
-"""Evaluation of a model that is, or was, trained: every example's own prediction, from which the metric is computed."""
+"""Evaluation of a model that is, or was, trained: every example's own prediction, from which the metric is
+computed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +23,8 @@ def examine(
         reading: batch_size, max_length, quiet: see `evaluate`.
 
     Returns:
-        (task, metric, score 0–1, examples, at_chance: of the task, see `Evaluation.at_chance`), and one row per task and example, see
-        `Evaluation.table`.
+        (task, metric, score 0–1, examples, at_chance: of the task, see `Evaluation.at_chance`), and one row
+        per task and example, see `Evaluation.table`.
     """
     evaluations = [evaluate(model, task, split, **reading) for task in tasks]
     rows = []

@@ -1,4 +1,5 @@
-"""Few-shot fine-tuning of a trained model on a new task, many seeds at a time (functional-specialization §6, Tables 6 and 8)."""
+"""Few-shot fine-tuning of a trained model on a new task, many seeds at a time (functional-specialization §6,
+Tables 6 and 8)."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +37,8 @@ MOST_TOKENS = 131_072  # of all copies in one step: with MiniLM about 10 GB of a
 
 
 def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]:
-    """Numbers of `shots` examples in all, drawn at random but with at least one of every class; the same for every method.
+    """Numbers of `shots` examples in all, drawn at random but with at least one of every class; the same for
+    every method.
 
     Raises:
         HeadwiseError: there are fewer examples, or more classes, than shots.
@@ -59,10 +61,12 @@ def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]
 def few_shot(
     model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int], settings: FewShot
 ) -> xr.Dataset:
-    """Fine-tunes a copy of `model` on `shots` examples of `task` for every seed, and evaluates each on held-out data.
+    """Fine-tunes a copy of `model` on `shots` examples of `task` for every seed, and evaluates each on
+    held-out data.
 
-    The seed decides the examples, their order, the first weights of decoder and low-rank matrices, and dropout. Copies are trained
-    side by side where the architecture allows it; the result does not depend on how many (dropout's random numbers aside).
+    The seed decides the examples, their order, the first weights of decoder and low-rank matrices, and
+    dropout. Copies are trained side by side where the architecture allows it; the result does not depend on
+    how many (dropout's random numbers aside).
 
     Args:
         model: a trained multi-task model; it is not changed. Its device is used.
@@ -71,8 +75,8 @@ def few_shot(
         seeds: one fine-tuning each.
 
     Returns:
-        Dataset with `score` (seed), and `prediction` and `loss` (seed, example); its attribute `note` says why the seeds were
-        trained one after another, if they were.
+        Dataset with `score` (seed), and `prediction` and `loss` (seed, example); its attribute `note` says
+        why the seeds were trained one after another, if they were.
 
     Raises:
         HeadwiseError: the task is of another kind, the model holds NaN, or a fine-tuning diverges.
@@ -80,7 +84,9 @@ def few_shot(
     check_one_answer(task.name, task.kind, "few-shot transfer takes")
     check_weights(model)
     train = task.split("train")
-    held_out = settings.evaluate_on if settings.evaluate_on is not None else task.split("validation")
+    held_out = settings.evaluate_on
+    if held_out is None:
+        held_out = task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]
     drawn = np.unique(np.concatenate(samples))
     length = length_within(settings.max_length or longest(model), model.encoder)
@@ -129,7 +135,8 @@ def _run(
     settings: FewShot,
     reasons: list[str],
 ) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:
-    """Trains and evaluates one group of seeds; side by side unless there is a reason not to, else one after another."""
+    """Trains and evaluates one group of seeds; side by side unless there is a reason not to, else one after
+    another."""
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         heads = []
         for seed in seeds:
@@ -175,7 +182,8 @@ def _stacked_modules(
     settings: FewShot,
     device: torch.device,
 ) -> tuple[nn.Module, nn.Module]:
-    """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones do."""
+    """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones
+    do."""
     if virtual_tokens(encoder):
         raise CannotStack(f"{type(encoder).__name__} has a soft prompt")
     used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(device)
@@ -188,9 +196,10 @@ def _stacked_modules(
     if settings.tuning == "decoder":
         stacked: nn.Module = _FrozenEncoder(encoder)
     else:
-        stacked = Stacked(
-            encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None, seeds
-        )
+        rank = None
+        if settings.tuning == "lora":
+            rank = settings.rank
+        stacked = Stacked(encoder, len(heads), used, rank, seeds)
         compare(stacked, encoder, batch.inputs)
     with torch.no_grad():
         states = token_states(encoder, batch.inputs)
@@ -308,8 +317,9 @@ def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShot) -
 
 
 def _side_by_side(model: MultiTaskModel, seeds: int, tokens: int) -> int:
-    """How many copies fit: weights, gradients and two moments in float32, in a quarter of the free memory, which others may share, and
-    no more tokens at once than keep a GPU busy, since their activations are kept too. On CPUs few copies suffice."""
+    """How many copies fit: weights, gradients and two moments in float32, in a quarter of the free memory,
+    which others may share, and no more tokens at once than keep a GPU busy, since their activations are kept
+    too. On CPUs few copies suffice."""
     if model.device.type != "cuda":
         return min(seeds, 5)
     free, _ = torch.cuda.mem_get_info(model.device)

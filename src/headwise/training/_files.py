@@ -1,4 +1,5 @@
-"""Opening trained models: what `MultiTaskModel.save` wrote, with the masks and adapters its method gave it."""
+"""Opening trained models: what `MultiTaskModel.save` wrote, with the masks and adapters its method gave
+it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,8 @@ def _restore(model: MultiTaskModel | TaskModel, folder: Path) -> None:
     for method, record in list(model.notes.items()):
         if method not in METHODS:
             raise HeadwiseError(
-                f"{folder} was trained by the method {method!r}, which is not known here: import what registers it first"
+                f"{folder} was trained by the method {method!r}, which is not known here: import what "
+                "registers it first"
             )
         METHODS[method].restore(model, record, folder)
 

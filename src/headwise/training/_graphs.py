@@ -1,8 +1,9 @@
 """Optimizer steps as CUDA graphs.
 
-Small encoders on short texts are bound by launching kernels, not by arithmetic. A graph holds a whole step (zeroed gradients, forward
-and backward passes, the method's masks, clipping, update) and launches it at once. Steps of one task with equally many rows, padded to
-equally many tokens, share a graph; shapes that are rare, and steps that cannot be captured, run as ordinary ones.
+Small encoders on short texts are bound by launching kernels, not by arithmetic. A graph holds a whole step
+(zeroed gradients, forward and backward passes, the method's masks, clipping, update) and launches it at once.
+Steps of one task with equally many rows, padded to equally many tokens, share a graph; shapes that are rare,
+and steps that cannot be captured, run as ordinary ones.
 """
 
 import random
@@ -27,7 +28,9 @@ PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes ser
 WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
 FEWEST = 4  # steps that a shape must have for its graph to pay: capturing costs about two ordinary steps
 MOST = 96  # graphs held at once
-TRIES = 2  # to capture steps of a task: a capture may fail for a reason that is gone some steps later (seen with DeBERTa in bf16)
+# to capture steps of a task: a capture may fail for a reason that is gone some steps later (seen with DeBERTa
+# in bf16)
+TRIES = 2
 
 Key = tuple[Any, ...]
 
@@ -87,11 +90,13 @@ class StepGraphs:
     def expect(self, counts: Counter[Key]) -> None:
         """Forgets all graphs: from here on steps do something else (a branch), and these shapes are to come.
 
-        The next step is an ordinary one, so that what only it does (gradients it was left, another mode) is in no graph.
+        The next step is an ordinary one, so that what only it does (gradients it was left, another mode) is
+        in no graph.
         """
         self.graphs: dict[Key, Graph] = {}
         # a pool whose graphs are all gone cannot be used again
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.warm: Counter[int] = Counter()  # by task
         self.wanted = {key for key, count in counts.most_common(MOST) if count >= FEWEST}
 
@@ -154,19 +159,22 @@ class StepGraphs:
         return Graph(graph, static, loss)
 
     def _failed(self, task: int, reason: str) -> None:
-        """After the last try steps of the task stay ordinary ones, for this reason; before, some ordinary steps and another try follow."""
+        """After the last try steps of the task stay ordinary ones, for this reason; before, some ordinary
+        steps and another try follow."""
         self._tried[task] += 1
         self.warm[task] = 0
         if self._tried[task] == TRIES:
             self.notes[task] = reason
 
     def _recover(self, state: Tensor) -> None:
-        """After a failed capture torch's generator still counts as captured: another one takes its place, and with it new graphs."""
+        """After a failed capture torch's generator still counts as captured: another one takes its place, and
+        with it new graphs."""
         torch.cuda.synchronize()
         fresh = torch.Generator("cuda")
         fresh.set_state(state)
         torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh)
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.graphs = {}
         self.clear()
 
@@ -224,7 +232,8 @@ def why_not(run: "TrainingRun") -> str:
 
 
 def _alike(method: type) -> bool:
-    """Whether a method says that its steps are alike: a class that changes steps has to say it itself, not inherit it."""
+    """Whether a method says that its steps are alike: a class that changes steps has to say it itself, not
+    inherit it."""
     for cls in method.__mro__:
         if "steps_alike" in vars(cls):
             return bool(vars(cls)["steps_alike"])
@@ -252,8 +261,10 @@ def how_run(run: "TrainingRun") -> str:
     graphs = run.graphs
     if graphs is None:
         return f"ordinary steps: {run.not_captured}"
-    since = f" from step {run.began} on" if run.began else ""
-    summary = f"{graphs.replayed} of {run.step - run.began} steps{since} as CUDA graphs, captured in {graphs.seconds:.1f} s"
+    steps = f"{run.step - run.began} steps"
+    if run.began:
+        steps += f" from step {run.began} on"
+    summary = f"{graphs.replayed} of {steps} as CUDA graphs, captured in {graphs.seconds:.1f} s"
     return "; ".join(
         [
             summary,

@@ -9,10 +9,11 @@ from types import FrameType
 
 @contextmanager
 def stops_noted(enabled: bool = True) -> Iterator[Callable[[], bool]]:
-    """Within the block a first Ctrl-C is only noted, and the function given says so; a second one interrupts at once, as ever.
+    """Within the block a first Ctrl-C is only noted, and the function given says so; a second one interrupts
+    at once, as ever.
 
-    SIGTERM is treated alike where it means the same as Ctrl-C. Signals that somebody else handles, or ignores, are left alone; so are
-    all where this is not the program's main thread.
+    SIGTERM is treated alike where it means the same as Ctrl-C. Signals that somebody else handles, or
+    ignores, are left alone; so are all where this is not the program's main thread.
     """
     signals: list[int] = []
     interrupt = signal.default_int_handler

@@ -34,7 +34,8 @@ from headwise.training.methods.base import Method
 
 
 class TrainingRun:
-    """Trains one model on some tasks by one method: one task per optimizer step, on all micro-batches and processes of it.
+    """Trains one model on some tasks by one method: one task per optimizer step, on all micro-batches and
+    processes of it.
 
     Args:
         model: a MultiTaskModel, or a TaskModel whose own head answers the tasks; trained in place.
@@ -43,14 +44,16 @@ class TrainingRun:
         settings: of the loop; the method may change them.
         folder: where checkpoints are kept; None: nowhere, then the training cannot be resumed.
         start: a checkpoint of another run to begin from (one that its `branches` left).
-        branches: step number to folder: before that step a checkpoint is left there, for other methods to start from.
+        branches: step number to folder: before that step a checkpoint is left there, for other methods to
+            start from.
 
     Attributes:
         plan: (steps,) the task of every step.
         losses: (steps,) the mean loss of every step; NaN where it was not read yet.
         trained: the module whose parameters the steps update: the model, or what a method has put around it.
         evaluations: one row per evaluation during the training and task: step, task, split, score.
-        keep_gradients: let the next step add to the gradients that are there, once; for methods that put some.
+        keep_gradients: let the next step add to the gradients that are there, once; for methods that put
+            some.
     """
 
     def __init__(
@@ -123,11 +126,9 @@ class TrainingRun:
         for group in self.optimizer.param_groups:
             self.parameters += group["params"]
         self.schedule = build_schedule(self.optimizer, len(self.plan), settings)
-        self.balance = (
-            LossBalance(len(self.tasks), settings.balance, self.accelerator.device)
-            if settings.balance
-            else None
-        )
+        self.balance: LossBalance | None = None
+        if settings.balance:
+            self.balance = LossBalance(len(self.tasks), settings.balance, self.accelerator.device)
         self.wrapped, self._stepper = self.accelerator.prepare(trained, self.optimizer)
         self._saved: dict[str, Any] = {
             "model": trained,
@@ -151,7 +152,8 @@ class TrainingRun:
         return sum(stream.n_batches for stream in self.streams)
 
     def score_tasks(self, examples: int | None = 10_000, variant: str = "eq4") -> dict[str, xr.DataArray]:
-        """Each task's gate-gradient scores (Eq. 4) on its training data, (layer, head); the processes share the tasks.
+        """Each task's gate-gradient scores (Eq. 4) on its training data, (layer, head); the processes share
+        the tasks.
 
         Args:
             examples: most examples of a task to score on.
@@ -160,7 +162,8 @@ class TrainingRun:
         return score_tasks(self, examples, variant)
 
     def train(self) -> None:
-        """Runs all steps that are left; afterwards, and after an error, the model is in eval mode and in its own precision again."""
+        """Runs all steps that are left; afterwards, and after an error, the model is in eval mode and in its
+        own precision again."""
         try:
             self._run()
             self._record.record()  # what came after the last record of a training that stopped early
@@ -173,14 +176,15 @@ class TrainingRun:
                 self.graphs.release()
             self.model.eval()
             self.accelerator.unwrap_model(self.wrapped, keep_fp32_wrapper=False)
+            # not end_training(), which would also part the processes before the evaluation
             for tracker in self.accelerator.trackers:
-                tracker.finish()  # not end_training(), which would also part the processes before the evaluation
+                tracker.finish()
 
     def _run(self) -> None:
         settings = self.settings
-        checkpoint = (
-            Checkpoint(self.folder / "checkpoint", settings.checkpoint_minutes) if self.folder else None
-        )
+        checkpoint = None
+        if self.folder:
+            checkpoint = Checkpoint(self.folder / "checkpoint", settings.checkpoint_minutes)
         self._resume(checkpoint)
         self.began = self.step
         branch = self.method.branch_step(len(self.plan))
@@ -212,9 +216,11 @@ class TrainingRun:
                     self.method.at_branch(self)
                     if self.graphs:
                         self.graphs.expect(shapes_to_come(self))
-                self._record.unrecorded.append(
-                    self.graphs.run(step) if self.graphs else self.optimizer_step(step)
-                )
+                if self.graphs:
+                    loss = self.graphs.run(step)
+                else:
+                    loss = self.optimizer_step(step)
+                self._record.unrecorded.append(loss)
                 self.schedule.step()
                 self.step += 1
                 if len(self._record.unrecorded) == settings.log_every or self.step == len(self.plan):
@@ -230,7 +236,9 @@ class TrainingRun:
         """Tokens are padded to a multiple of this: few shapes for graphs, and tensor cores work in eights."""
         if self.graphs:
             return PAD
-        return 8 if self.accelerator.device.type == "cuda" else None
+        if self.accelerator.device.type == "cuda":
+            return 8
+        return None
 
     def optimizer_step(self, step: Step) -> Tensor:
         """One optimizer step; returns this process's part of its mean loss, unread."""
@@ -242,7 +250,8 @@ class TrainingRun:
             self.keep_gradients = False
             for i, (batch, weight) in enumerate(step.micro, 1):
                 with nullcontext() if i == len(step.micro) else a.no_sync(self.wrapped):
-                    # processes average their gradients: the sum over this one's examples, times processes, over all examples
+                    # processes average their gradients: the sum over this one's examples, times processes,
+                    # over all examples
                     with cast_while_captured(self.model, self.settings.precision):
                         losses = self.wrapped(name, batch).loss
                     loss = losses.sum() * (weight * a.num_processes / step.size)
@@ -250,7 +259,9 @@ class TrainingRun:
                 total += loss.detach()
             total /= a.num_processes
             if self.balance is not None:
-                mean = a.reduce(total, "sum") if a.num_processes > 1 else total
+                mean = total
+                if a.num_processes > 1:
+                    mean = a.reduce(total, "sum")
                 torch._foreach_mul_(
                     [p.grad for p in self.parameters if p.grad is not None],
                     self.balance.scale(step.task, mean),
@@ -270,10 +281,12 @@ class TrainingRun:
         )
 
     def _evaluate(self) -> None:
-        """Evaluates all tasks; keeps the weights if they are the best so far and training may stop early, which is decided on
-        training examples set aside for it (see `portion_of`)."""
+        """Evaluates all tasks; keeps the weights if they are the best so far and training may stop early,
+        which is decided on training examples set aside for it (see `portion_of`)."""
         self._record.fetch()
-        tasks, split = (self._aside, STOPPING) if self._aside else (self.tasks, "validation")
+        tasks, split = self.tasks, "validation"
+        if self._aside:
+            tasks, split = self._aside, STOPPING
         options: Any = {
             "max_length": self.max_length,
             "accelerator": self.accelerator,
@@ -334,7 +347,8 @@ class TrainingRun:
             return
         if len(state["losses"]) != len(self.plan):
             raise HeadwiseError(
-                f"the checkpoint is of a training with {len(state['losses'])} steps, this one has {len(self.plan)}"
+                f"the checkpoint is of a training with {len(state['losses'])} steps, this one has "
+                f"{len(self.plan)}"
             )
         self.step, self.losses = int(state["step"]), np.asarray(state["losses"])
         self.evaluations, self._best = list(state["evaluations"]), dict(state["best"])
@@ -342,5 +356,7 @@ class TrainingRun:
         self.method.resumed(self)
 
     def _label(self) -> str:
-        resumed = f" from step {self.step}" if self.step else ""
-        return f"{self.method.name}: {', '.join(self.names)}{resumed}"
+        label = f"{self.method.name}: {', '.join(self.names)}"
+        if self.step:
+            label += f" from step {self.step}"
+        return label

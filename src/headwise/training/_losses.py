@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Losses:
     """Fills `run.losses`, and stops a training whose losses are no numbers.
 
-    No step waits for its loss: they are fetched at every record, evaluation, checkpoint and branch, where the host waits anyway.
+    No step waits for its loss: they are fetched at every record, evaluation, checkpoint and branch, where the
+    host waits anyway.
     """
 
     def __init__(self, run: "TrainingRun") -> None:
@@ -54,7 +55,8 @@ class Losses:
             )
 
     def check_weights(self) -> None:
-        """Refuses a training that has ended with weights that are NaN: after its last step no loss shows it."""
+        """Refuses a training that has ended with weights that are NaN: after its last step no loss shows
+        it."""
         check_weights(self.run.trained)
 
     def _in_words(self, step: int) -> str:

@@ -36,8 +36,9 @@ _open: ContextVar[tuple["Silenced", ...]] = ContextVar("headwise_silenced", defa
 
 
 class Silenced:
-    """Contexts that silence once in a thread however deep they nest: a training step holds one open around its backward pass, in which
-    checkpointed activations are computed again, and the model opens another in its forward pass.
+    """Contexts that silence once in a thread however deep they nest: a training step holds one open around
+    its backward pass, in which checkpointed activations are computed again, and the model opens another in
+    its forward pass.
 
     An object, not a closure: copies and twins of the model have one on heads of their own.
     """

@@ -11,12 +11,15 @@ from headwise.training._settings import Train
 
 
 def build_optimizer(trained: nn.Module, model: Any, settings: Train) -> torch.optim.Optimizer:
-    """The optimizer over everything trainable, in three groups with their own learning rates: encoder, decoders, and the rest.
+    """The optimizer over everything trainable, in three groups with their own learning rates: encoder,
+    decoders, and the rest.
 
     Args:
         trained: what is trained.
-        model: has `encoder` and `decoders`; what `trained` has beyond them (gates, projections) is "the rest".
-        settings: learning rates, decay, moments; AdamW runs fused, so that a step costs no Python loop over parameters.
+        model: has `encoder` and `decoders`; what `trained` has beyond them (gates, projections) is "the
+            rest".
+        settings: learning rates, decay, moments; AdamW runs fused, so that a step costs no Python loop over
+            parameters.
     """
     decoders, encoder = set(model.decoders.parameters()), set(model.encoder.parameters())
     parameters_by_group: dict[str, list[nn.Parameter]] = {"encoder": [], "decoders": [], "gates": []}
@@ -53,19 +56,23 @@ def build_optimizer(trained: nn.Module, model: Any, settings: Train) -> torch.op
 def build_schedule(
     optimizer: torch.optim.Optimizer, steps: int, settings: Train
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """Linear warm-up from 0 over the first `warmup` of the steps, then linear decay to 0 (or a constant rate), as transformers has it."""
+    """Linear warm-up from 0 over the first `warmup` of the steps, then linear decay to 0 (or a constant
+    rate), as transformers has it."""
     rising = ceil(settings.warmup * steps)
 
     def factor(step: int) -> float:
         if step < rising:
             return step / rising
-        return 1.0 if settings.schedule == "constant" else max(0.0, (steps - step) / max(steps - rising, 1))
+        if settings.schedule == "constant":
+            return 1.0
+        return max(0.0, (steps - step) / max(steps - rising, 1))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 class LossBalance:
-    """Scales each task's loss by (sum of the tasks' mean losses) ÷ (its own), over each task's last `window` steps (He & Choi 2021).
+    """Scales each task's loss by (sum of the tasks' mean losses) ÷ (its own), over each task's last `window`
+    steps (He & Choi 2021).
 
     The losses stay on the device: no step waits for one to be read.
 
@@ -80,7 +87,8 @@ class LossBalance:
         self.seen = torch.zeros(tasks, dtype=torch.long, device=device)
 
     def scale(self, task: int, loss: Tensor) -> Tensor:
-        """Records the mean loss of a step of `task` and returns the factor for it, a scalar; tasks not yet seen count as 0."""
+        """Records the mean loss of a step of `task` and returns the factor for it, a scalar; tasks not yet
+        seen count as 0."""
         window = self.recent.shape[1]
         self.recent[task].index_copy_(
             0, self.seen[task : task + 1] % window, loss.detach().float().reshape(1)

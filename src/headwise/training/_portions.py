@@ -27,7 +27,8 @@ class Portion:
 
 
 def portion_of(task: Task, settings: Train) -> Portion:
-    """The examples of a task that a training with these settings uses: the seed alone decides, so that methods see the same ones.
+    """The examples of a task that a training with these settings uses: the seed alone decides, so that
+    methods see the same ones.
 
     Raises:
         HeadwiseError: examples have no labels, or there are too few to set some aside.
@@ -42,15 +43,17 @@ def portion_of(task: Task, settings: Train) -> Portion:
     aside = set_aside(examples, SHARE, settings.seed)
     if not 0 < len(aside) < len(examples):
         raise HeadwiseError(
-            f"task {task.name!r}: early stopping holds out some training examples to choose on, and {len(examples)} are too "
-            "few for that; give more, leave early_stopping out, or choose on the split that is reported: stopping_split='validation'"
+            f"task {task.name!r}: early stopping holds out some training examples to choose on, and "
+            f"{len(examples)} are too few for that; give more, leave early_stopping out, or choose on the "
+            "split that is reported: stopping_split='validation'"
         )
     remaining = np.setdiff1d(np.arange(len(examples)), aside)
     return Portion(examples.subset(remaining), examples.subset(aside))
 
 
 def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
-    """Numbers of about `share` of the examples, drawn by seed; of every class its share, and identical texts stay together.
+    """Numbers of about `share` of the examples, drawn by seed; of every class its share, and identical texts
+    stay together.
 
     At least one text is set aside where there are two or more, and of every class at least one text is kept.
     """
@@ -59,7 +62,9 @@ def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
         groups.setdefault(text_key(text), []).append(number)
     strata: dict[int, list[list[int]]] = {}
     for members in groups.values():
-        label = int(examples.labels[members[0]]) if KINDS[examples.kind].one_class else 0
+        label = 0
+        if KINDS[examples.kind].one_class:
+            label = int(examples.labels[members[0]])
         strata.setdefault(label, []).append(members)
     rng = np.random.default_rng([seed, len(examples)])
     order: dict[int, list[list[int]]] = {}
@@ -75,5 +80,6 @@ def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
             count += len(members)
     if not numbers:  # fewer than five examples of each class
         largest = max(order.values(), key=len)
-        numbers = largest[0] if len(largest) > 1 else []
+        if len(largest) > 1:
+            numbers = largest[0]
     return np.sort(np.array(numbers, dtype=np.int64))

@@ -1,4 +1,5 @@
-"""Which of the processes that a launcher (torchrun, mpirun) started this one is: from the environment, without torch."""
+"""Which of the processes that a launcher (torchrun, mpirun) started this one is: from the environment,
+without torch."""
 
 import os
 

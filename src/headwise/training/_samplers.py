@@ -1,7 +1,7 @@
 """Which task each step trains.
 
-The whole plan is drawn before the first step from the seed alone, so that a training resumed at step t needs no sampler state,
-and all processes of a distributed training agree without talking.
+The whole plan is drawn before the first step from the seed alone, so that a training resumed at step t needs
+no sampler state, and all processes of a distributed training agree without talking.
 """
 
 from collections.abc import Sequence
@@ -72,8 +72,8 @@ def plan(
 ) -> NDArray[np.int64]:
     """The task of every step of a training.
 
-    An epoch has Σ batches steps. The task of each is drawn by its probability; "pooled" (MT-DNN) instead shuffles all tasks'
-    batches, each exactly once an epoch.
+    An epoch has Σ batches steps. The task of each is drawn by its probability; "pooled" (MT-DNN) instead
+    shuffles all tasks' batches, each exactly once an epoch.
 
     Returns:
         (epochs × Σ batches,), task numbers.

@@ -33,15 +33,8 @@ PUBLISHED = (
     "Published GLUE dev averages (Li et al. 2023), plain → important-head training: TinyBERT 80.0 → 80.9, "
     "BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
 )
-INCIDENTAL = (
-    "synthetic",
-    "steps",
-    "seconds",
-    "attempts",
-    "processes",
-    "command",
-    "notes",
-)  # of a description: not what was asked for
+# of a description: not what was asked for
+INCIDENTAL = ("synthetic", "steps", "seconds", "attempts", "processes", "command", "notes")
 
 
 def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] | None = None) -> Section:
@@ -49,7 +42,8 @@ def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] 
 
     Args:
         trained: the results.
-        names: of each, what its method is called; default: as its description has it, with what tells two of one method apart.
+        names: of each, what its method is called; default: as its description has it, with what tells two of
+            one method apart.
     """
     frames, losses = [], []
     for result, method in zip(trained, names or labels(trained), strict=True):
@@ -68,22 +62,24 @@ def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] 
         lambda: figures.losses(pd.concat(losses, ignore_index=True)),
         "Moving average, first seed.",
     )
+    charts = []
+    if len(trained) > 1:  # one mark a task says no more than the table
+        charts.append(score_chart(scores))
     return Section(
         title="Training",
         findings=training_findings(scores),
         blocks=[
-            *(
-                [score_chart(scores)] if len(trained) > 1 else []
-            ),  # one mark a task says no more than the table
+            *charts,
             loss_chart,
             Table("training", "Scores on validation in percent", wide(scores), _caption(scores)),
             Table("scores", "Every score, a share", every, detail=True),
         ],
         methods=(
-            f"{model_label(first.get('model', 'The model'))} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
-            f"Scores are on the validation splits ({metrics_of(scores)}){spread_of(scores)}. {compared(scores)}"
-            f"{CHANCE_MEANING[0].upper()}{CHANCE_MEANING[1:]}. {EXPLAINED}.{held_out_note(first.get('held_out', ()))}"
-            f"{synthetic_text(first.get('synthetic', ()))}"
+            f"{model_label(first.get('model', 'The model'))} was trained on "
+            f"{', '.join(first.get('tasks', {}))}; one task per step. Scores are on the validation splits "
+            f"({metrics_of(scores)}){spread_of(scores)}. "
+            f"{compared(scores)}{CHANCE_MEANING[0].upper()}{CHANCE_MEANING[1:]}. {EXPLAINED}."
+            f"{held_out_note(first.get('held_out', ()))}{synthetic_text(first.get('synthetic', ()))}"
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
         provenance={"folders": ", ".join(str(result.folder) for result in trained)},
@@ -92,11 +88,12 @@ def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] 
 
 
 def _caption(scores: pd.DataFrame) -> str:
-    several = scores["metric"].map(name_of_metric).nunique() > 1
-    return " ".join([
-        *(["The average mixes different metrics."] if several else []),
-        *([PUBLISHED] if set(scores["task"]) - {"mnli_mm"} == GLUE else []),
-    ])  # fmt: skip
+    sentences = []
+    if scores["metric"].map(name_of_metric).nunique() > 1:
+        sentences.append("The average mixes different metrics.")
+    if set(scores["task"]) - {"mnli_mm"} == GLUE:
+        sentences.append(PUBLISHED)
+    return " ".join(sentences)
 
 
 def metrics_of(scores: pd.DataFrame) -> str:
@@ -113,7 +110,9 @@ def metrics_of(scores: pd.DataFrame) -> str:
 
 def spread_of(scores: pd.DataFrame) -> str:
     """What "±" is, where there are several seeds."""
-    return ", mean ± standard deviation over seeds" if scores["seed"].nunique() > 1 else ", of one seed"
+    if scores["seed"].nunique() > 1:
+        return ", mean ± standard deviation over seeds"
+    return ", of one seed"
 
 
 def compared(scores: pd.DataFrame) -> str:
@@ -122,18 +121,23 @@ def compared(scores: pd.DataFrame) -> str:
         return ""
     if scores["seed"].nunique() < 2:
         return "Methods are shown beside one another; one seed allows no test between them. "
-    return f"Each method is compared with {_base(scores['method'])} by a t interval over seeds, not corrected for the number of methods. "
+    return (
+        f"Each method is compared with {_base(scores['method'])} by a t interval over seeds, not corrected "
+        "for the number of methods. "
+    )
 
 
 def _base(methods: Iterable[str]) -> str:
     """What the others are compared with: plain training, else the first."""
     names = list(dict.fromkeys(methods))
-    return "multi-task" if "multi-task" in names else names[0]
+    if "multi-task" in names:
+        return "multi-task"
+    return names[0]
 
 
 def labels(trained: "Sequence[TrainingResult]") -> list[str]:
-    """The method of each training; where one method was trained twice with one seed, with what tells the two apart, for their mean would
-    mix settings, models or tasks."""
+    """The method of each training; where one method was trained twice with one seed, with what tells the two
+    apart, for their mean would mix settings, models or tasks."""
     requests = [_request(result.description) for result in trained]
     names = []
     for request in requests:
@@ -141,10 +145,13 @@ def labels(trained: "Sequence[TrainingResult]") -> list[str]:
         differences = ", ".join(f"{key} {request[key]}" for key in request if key in keys)
         names.append(f"{request['method']} ({differences})" if differences else str(request["method"]))
     runs = [(name, request["seed"]) for name, request in zip(names, requests, strict=True)]
-    return [
-        f"{name} in {result.folder}" if runs.count((name, seed)) > 1 else name
-        for (name, seed), result in zip(runs, trained, strict=True)
-    ]
+    distinct = []
+    for (name, seed), result in zip(runs, trained, strict=True):
+        if runs.count((name, seed)) > 1:
+            distinct.append(f"{name} in {result.folder}")
+        else:
+            distinct.append(name)
+    return distinct
 
 
 def _differing_keys(requests: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -170,7 +177,8 @@ def _request(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wide(scores: pd.DataFrame) -> pd.DataFrame:
-    """Tasks × methods, mean ± sd over seeds, with the average over the tasks that all methods have; what is at chance says so."""
+    """Tasks × methods, mean ± sd over seeds, with the average over the tasks that all methods have; what is
+    at chance says so."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     table[average_row(table)] = common_average(table)
     by_method = table.groupby("method", sort=False)
@@ -185,10 +193,13 @@ def wide(scores: pd.DataFrame) -> pd.DataFrame:
     for method in mean.columns:
         marks = _marks(scores[scores["method"] == method])
         cells = zip(mean.index, mean[method], sd[method], strict=True)
-        columns[method] = [
-            "" if np.isnan(centre) else spread(centre, width) + marks.get(task, "")
-            for task, centre, width in cells
-        ]
+        texts = []
+        for task, centre, width in cells:
+            if np.isnan(centre):
+                texts.append("")
+            else:
+                texts.append(spread(centre, width) + marks.get(task, ""))
+        columns[method] = texts
     return pd.DataFrame(columns)
 
 
@@ -200,48 +211,54 @@ def _marks(scores: pd.DataFrame) -> dict[str, str]:
     for task, seeds in scores.groupby("task", sort=False)["at_chance"]:
         weak = int(seeds.sum())
         if weak:
-            marks[str(task)] = (
-                " at chance" if weak == len(seeds) else f" ({weak} of {len(seeds)} seeds at chance)"
-            )
+            marks[str(task)] = f" ({weak} of {len(seeds)} seeds at chance)"
+        if weak == len(seeds):
+            marks[str(task)] = " at chance"
     return marks
 
 
 def average_row(table: pd.DataFrame) -> str:
     """What the average over tasks is called: of how many, where a method lacks some."""
     shared, every = len(common_columns(table)), table.shape[1]
-    return "average" if shared == every else f"average of the {counted(shared, 'task')} that all methods have"
+    if shared == every:
+        return "average"
+    return f"average of the {counted(shared, 'task')} that all methods have"
 
 
 def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
-    """Averages, and paired differences between methods where several were trained; `variants` are also compared with their methods."""
+    """Averages, and paired differences between methods where several were trained; `variants` are also
+    compared with their methods."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     by_method = {
         method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])
     }
     metrics = list(dict.fromkeys(map(name_of_metric, scores.get("metric", []))))
-    unlike = f"; a mean over unlike metrics ({', '.join(metrics)})" if len(metrics) > 1 else ""
+    unlike = ""
+    if len(metrics) > 1:
+        unlike = f"; a mean over unlike metrics ({', '.join(metrics)})"
     shared = common_columns(table)
-    which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
+    which = ""
+    if 0 < len(shared) < table.shape[1]:
+        which = " that all methods have"
     averaged = {
         method: (values[shared] if shared else values).dropna() for method, values in by_method.items()
     }
     sentences = [
-        f"{method}: {number(values.mean(axis=1).mean())} on average over {counted(values.shape[1], 'task')}{which} "
-        f"({counted(len(values), 'seed')}){unlike}."
+        f"{method}: {number(values.mean(axis=1).mean())} on average over "
+        f"{counted(values.shape[1], 'task')}{which} ({counted(len(values), 'seed')}){unlike}."
         for method, values in averaged.items()
         if len(values)
     ]
     if not shared:
         sentences.append("No task is one of all methods, so these averages are not to be compared.")
     plain = _base(by_method)
-    compared = dict.fromkeys(
-        (method, base) for method in by_method for base in (plain, (variants or {}).get(method, plain))
-    )
-    for method, base in compared:
+    pairs = []
+    for method in by_method:
+        pairs += [(method, plain), (method, (variants or {}).get(method, plain))]
+    for method, base in dict.fromkeys(pairs):
         if method != base and base in by_method:
-            each = (
-                (by_method[method] - by_method[base]).dropna(axis=1, how="all").dropna()
-            )  # seeds × tasks that both have
+            # seeds × tasks that both have
+            each = (by_method[method] - by_method[base]).dropna(axis=1, how="all").dropna()
             if not each.size:
                 sentences.append(
                     f"{method} and {base} have no task and seed in common, so they are not compared."
@@ -250,31 +267,30 @@ def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None =
             difference = each.mean(axis=1)
             low, high = t_interval(difference.to_numpy())
             verdict = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
-            if why := why_no_t(difference, "seed"):
-                verdict = (
-                    no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
-                )
+            why = why_no_t(difference, "seed")
+            if why and len(difference) > 1:
+                verdict = no_interval(why, "seeds")
+            elif why:
+                verdict = "one seed says nothing about others"
             sentences.append(
                 f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over "
                 f"{counted(each.shape[1], 'task')}{between(low, high, 2)}, seed "
                 f"by seed: {', '.join(number(d, 2, sign=True) for d in difference)}; {verdict}."
             )
-    tested = "at_chance" in scores  # where predictions were at hand
-    weak = scores["at_chance"].astype(bool) if tested else scores["score"] <= scores["chance"]
+    if "at_chance" in scores:  # where predictions were at hand
+        weak, verdict = scores["at_chance"].astype(bool), "Not shown to be above chance"
+    else:
+        weak, verdict = scores["score"] <= scores["chance"], "Not above chance"
     all_weak = scores.assign(weak=weak).groupby(["task", "method"], sort=False)["weak"].all()
     if all_weak.any():
         where = ", ".join(f"{task} ({method})" for task, method in all_weak[all_weak].index)
-        sentences.append(
-            f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}."
-        )
+        sentences.append(f"{verdict} in any seed: {where}.")
     return sentences
 
 
 def score_chart(scores: pd.DataFrame, where: str = "") -> Chart:
     """Scores by task and method, one mark a seed; `where` says which part of a grid they are from."""
-    name, title = ("training-scores", "Scores of every seed")
-    return Chart(
-        f"{name}-{where}" if where else name,
-        f"{title}: {where}" if where else title,
-        lambda: figures.scores(scores),
-    )
+    name, title = "training-scores", "Scores of every seed"
+    if where:
+        name, title = f"{name}-{where}", f"{title}: {where}"
+    return Chart(name, title, lambda: figures.scores(scores))

@@ -20,11 +20,13 @@ NONFINITE: Any = option(
 
 
 class Train(Exact):
-    """Settings of `headwise.train`, the same for every method (functional-specialization, appendix A: Adam 0.9/0.999, 2e-5, 5 epochs)."""
+    """Settings of `headwise.train`, the same for every method (functional-specialization, appendix A: Adam
+    0.9/0.999, 2e-5, 5 epochs)."""
 
     epochs: int = option(
         5,
-        "Epochs; one epoch has one step per batch of all tasks together, and each step is a batch of one task.",
+        "Epochs; one epoch has one step per batch of all tasks together, and each step is a batch of one "
+        "task.",
         ge=1,
     )
     batch_size: int = option(
@@ -58,7 +60,8 @@ class Train(Exact):
     power: float = option(0.8, "Exponent of power sampling, p ∝ batches^power.")
     balance: int = option(
         0,
-        "Scale each task's loss by (sum of the mean losses) ÷ (its own), over this many of its last steps; 0: off.",
+        "Scale each task's loss by (sum of the mean losses) ÷ (its own), over this many of its last steps; "
+        "0: off.",
         ge=0,
     )
     max_length: int = option(256, "Maximum number of tokens per text or pair.", ge=1)
@@ -84,8 +87,8 @@ class Train(Exact):
     )
     stopping_split: Literal["train", "validation"] = option(
         "train",
-        "What early stopping chooses on: train (a tenth of the training examples, held out), or validation, the split that is reported, "
-        "whose scores are then optimistic.",
+        "What early stopping chooses on: train (a tenth of the training examples, held out), or validation, "
+        "the split that is reported, whose scores are then optimistic.",
     )
     predict: tuple[str, ...] = option((), "More splits to predict, e.g. test; labels are not needed.")
     options: dict[str, Any] = option(
@@ -149,7 +152,8 @@ class Train(Exact):
 
 
 class FewShot(Exact):
-    """Settings of few-shot fine-tuning: the `[fewshot]` table of a recipe (appendix A.2: everything is trained, 20 epochs at 2e-5)."""
+    """Settings of few-shot fine-tuning: the `[fewshot]` table of a recipe (appendix A.2: everything is
+    trained, 20 epochs at 2e-5)."""
 
     epochs: int = option(20, "Epochs over the k examples.", ge=1)
     batch_size: int = option(32, "Examples per step.", ge=1)
@@ -159,7 +163,8 @@ class FewShot(Exact):
     warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
     tuning: Literal["full", "lora", "decoder"] = option(
         "full",
-        "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (only the decoder).",
+        "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (only the "
+        "decoder).",
     )
     rank: int = option(8, "Rank of lora.", ge=1)
     max_length: int | None = option(

@@ -1,9 +1,10 @@
 """Many copies of one model trained side by side as one: every weight gets a leading axis, one slice per copy.
 
-Thousands of few-shot fine-tunings differ only in their examples and their decoder's first weights. Run one after another they are
-bound by launching small operations; stacked, a linear layer of all copies is one batched matrix product. The rows of a stacked
-batch are ordered copy by copy, so attention, masks and dropout run unchanged, whatever the architecture. What a norm or an
-embedding of some family does beside that is not known here: `stacked_check.compare` shows whether a model may be trusted.
+Thousands of few-shot fine-tunings differ only in their examples and their decoder's first weights. Run one
+after another they are bound by launching small operations; stacked, a linear layer of all copies is one
+batched matrix product. The rows of a stacked batch are ordered copy by copy, so attention, masks and dropout
+run unchanged, whatever the architecture. What a norm or an embedding of some family does beside that is not
+known here: `stacked_check.compare` shows whether a model may be trusted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,8 @@ class CannotStack(HeadwiseError):
 
 
 class _Rows:
-    """The number of copies, and of rows in the batch now passing: shared by all stacked modules of a model."""
+    """The number of copies, and of rows in the batch now passing: shared by all stacked modules of a
+    model."""
 
     def __init__(self, copies: int) -> None:
         self.copies, self.batch = copies, 0
@@ -52,7 +54,8 @@ class _Rows:
 
 
 class StackedLinear(nn.Module):
-    """`nn.Linear` (or transformers' transposed `Conv1D`) with weights of its own for every copy; optionally low-rank ones only."""
+    """`nn.Linear` (or transformers' transposed `Conv1D`) with weights of its own for every copy; optionally
+    low-rank ones only."""
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, rows: _Rows, rank: int | None, first: Tensor | None = None
@@ -61,26 +64,25 @@ class StackedLinear(nn.Module):
         self.rows, self.rank = rows, rank
         if rank is None:
             self.weight = _copies(weight, rows.copies)  # (copies, out, in)
-            self.bias = _copies(bias, rows.copies) if bias is not None else None  # (copies, out)
+            self.bias = _bias_copies(bias, rows.copies)  # (copies, out)
         else:  # LoRA: the shared weight stays, each copy learns down (random) and up (zero)
-            self.weight, self.bias = weight.detach(), bias.detach() if bias is not None else None  # type: ignore[assignment]
+            self.weight = weight.detach()  # type: ignore[assignment]
+            self.bias = None
+            if bias is not None:
+                self.bias = bias.detach()  # type: ignore[assignment]
             assert first is not None
             self.down = nn.Parameter(first)  # (copies, in, rank)
             self.up = nn.Parameter(torch.zeros(rows.copies, rank, weight.shape[0], device=weight.device))
 
     def forward(self, x: Tensor) -> Tensor:
         flat = self.rows.split(x)  # (copies, n, in)
-        if self.rank is None:
-            weight = self.weight.transpose(1, 2)  # (copies, in, out)
-            out = (
-                torch.bmm(flat, weight)
-                if self.bias is None
-                else torch.baddbmm(self.bias.unsqueeze(1), flat, weight)
-            )
+        if self.rank is not None:
+            out = nn.functional.linear(flat, self.weight, self.bias)
+            out = out + torch.bmm(torch.bmm(flat, self.down), self.up)
+        elif self.bias is None:
+            out = torch.bmm(flat, self.weight.transpose(1, 2))
         else:
-            out = nn.functional.linear(flat, self.weight, self.bias) + torch.bmm(
-                torch.bmm(flat, self.down), self.up
-            )
+            out = torch.baddbmm(self.bias.unsqueeze(1), flat, self.weight.transpose(1, 2))
         return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
@@ -91,26 +93,27 @@ class StackedNorm(nn.Module):
         super().__init__()
         self.rows, self.plain = rows, norm
         self.weight = _copies(norm.weight, rows.copies)  # type: ignore[arg-type]
-        bias = getattr(norm, "bias", None)
-        self.bias = _copies(bias, rows.copies) if bias is not None else None
-        for name in ("weight", "bias"):  # the norm itself runs without a scale
+        self.bias = _bias_copies(getattr(norm, "bias", None), rows.copies)
+        # the norm itself runs without a scale
+        neutral = {"weight": torch.ones_like(self.weight[0]), "bias": torch.zeros_like(self.weight[0])}
+        for name, values in neutral.items():
             if getattr(norm, name, None) is not None:
                 delattr(norm, name)
-                norm.register_buffer(
-                    name,
-                    torch.ones_like(self.weight[0]) if name == "weight" else torch.zeros_like(self.weight[0]),
-                )
+                norm.register_buffer(name, values)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.plain(x) * self.rows.per_row(self.weight, x.ndim)
-        return out if self.bias is None else out + self.rows.per_row(self.bias, x.ndim)
+        if self.bias is not None:
+            out = out + self.rows.per_row(self.bias, x.ndim)
+        return out
 
 
 class StackedEmbedding(nn.Module):
     """`nn.Embedding` whose used rows each copy owns.
 
-    Adam without weight decay never moves a row that was not looked up, so only the rows in `used` get copies; others are read from
-    the shared table. That is exact, and keeps a vocabulary of 30,000 rows from being copied, updated and stored for every copy.
+    Adam without weight decay never moves a row that was not looked up, so only the rows in `used` get copies;
+    others are read from the shared table. That is exact, and keeps a vocabulary of 30,000 rows from being
+    copied, updated and stored for every copy.
     """
 
     table: Tensor
@@ -127,9 +130,8 @@ class StackedEmbedding(nn.Module):
         self.padding = embedding.padding_idx
 
     def forward(self, index: Tensor) -> Tensor:
-        index = (
-            index.expand(self.rows.batch, index.shape[-1]) if index.ndim < 2 or index.shape[0] == 1 else index
-        )  # positions
+        if index.ndim < 2 or index.shape[0] == 1:  # positions
+            index = index.expand(self.rows.batch, index.shape[-1])
         if index.shape[0] != self.rows.batch:
             raise CannotStack(f"an embedding saw {index.shape[0]} rows where the batch has {self.rows.batch}")
         positions = self.positions[index].view(self.rows.copies, -1)  # (copies, n)
@@ -150,8 +152,10 @@ class Stacked(nn.Module):
         model: any module of linear layers, norms, embeddings and parameter-free modules; it is not changed.
         copies: how many.
         used: token numbers that training will look up (every copy gets these rows of the word embedding).
-        rank: None copies all weights; a number gives every copy low-rank changes of the linear layers and nothing else (LoRA).
-        seeds: with a rank, one for each copy, which alone decides its first low-rank matrices; default 0, 1, ...
+        rank: None copies all weights; a number gives every copy low-rank changes of the linear layers and
+            nothing else (LoRA).
+        seeds: with a rank, one for each copy, which alone decides its first low-rank matrices; default 0, 1,
+            ...
 
     Raises:
         CannotStack: a module holds parameters of an unknown kind.
@@ -169,9 +173,11 @@ class Stacked(nn.Module):
         self.rows = _Rows(copies)
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = deepcopy(model, memo=shared)  # the structure is copied, the weights are not
+        if seeds is None:
+            seeds = range(copies)
         for path, module in list(self.model.named_modules()):
             if any(True for _ in module.parameters(recurse=False)):
-                new = _stacked(path, module, self.rows, used, rank, range(copies) if seeds is None else seeds)
+                new = _stacked(path, module, self.rows, used, rank, seeds)
                 for hooks in HOOKS:  # what follows or precedes a module (an adapter) keeps doing so
                     setattr(new, hooks, getattr(module, hooks))
                 _put(self.model, path, new)
@@ -192,34 +198,39 @@ def _stacked(
     kind = type(module).__name__
     linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
     if linear or (kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2):
-        weight: Any = module.weight if linear else module.weight.T
-        down = (
-            None
-            if rank is None
-            else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
-        )
-        return StackedLinear(
-            weight,
-            module.bias,  # type: ignore[arg-type]
-            rows,
-            rank,
-            None if down is None else down.to(weight.device),
-        )
+        weight: Any = module.weight
+        if not linear:
+            weight = weight.T
+        down = None
+        if rank is not None:
+            down = torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
+            down = down.to(weight.device)
+        return StackedLinear(weight, module.bias, rows, rank, down)  # type: ignore[arg-type]
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
         return _frozen(StackedNorm(module, rows), rank)
     if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
-        all_rows = torch.arange(module.num_embeddings, device=module.weight.device)
-        copied_rows = used[used < module.num_embeddings] if module.num_embeddings > 4096 else all_rows
+        if module.num_embeddings > 4096:
+            copied_rows = used[used < module.num_embeddings]
+        else:
+            copied_rows = torch.arange(module.num_embeddings, device=module.weight.device)
         return _frozen(StackedEmbedding(module, rows, copied_rows), rank)
     raise CannotStack(f"{path} ({kind}) holds parameters that cannot be stacked")
 
 
 def _frozen(module: nn.Module, rank: int | None) -> nn.Module:
-    return module if rank is None else module.requires_grad_(False)
+    if rank is not None:
+        module.requires_grad_(False)
+    return module
 
 
 def _copies(weight: Tensor, copies: int) -> nn.Parameter:
     return nn.Parameter(weight.detach().unsqueeze(0).repeat(copies, *(1,) * weight.ndim))
+
+
+def _bias_copies(bias: Tensor | None, copies: int) -> nn.Parameter | None:
+    if bias is None:
+        return None
+    return _copies(bias, copies)
 
 
 def _put(root: nn.Module, path: str, module: nn.Module) -> None:
@@ -238,10 +249,10 @@ def set_copies(stacked: nn.Module, models: Sequence[nn.Module]) -> None:
 
 
 def first_down(path: str, into: int, rank: int, seed: int) -> Tensor:
-    """The first low-rank matrix (in, rank) of one layer: drawn by the seed and the layer's name, whatever is trained beside it."""
-    generator = torch.Generator().manual_seed(
-        crc32(f"{seed} {path}".encode())
-    )  # torch reads 32 bits of a seed
+    """The first low-rank matrix (in, rank) of one layer: drawn by the seed and the layer's name, whatever is
+    trained beside it."""
+    # torch reads 32 bits of a seed
+    generator = torch.Generator().manual_seed(crc32(f"{seed} {path}".encode()))
     return torch.randn(into, rank, generator=generator) / into**0.5
 
 
@@ -250,18 +261,23 @@ class _LowRank(nn.Module):
 
     def __init__(self, weight: Tensor, path: str, rank: int, seed: int, transposed: bool) -> None:
         super().__init__()
-        into, out = weight.shape if transposed else weight.shape[::-1]
+        out, into = weight.shape
+        if transposed:
+            into, out = weight.shape
         self.transposed = transposed
         self.down = nn.Parameter(first_down(path, into, rank, seed).to(weight.device))
         self.up = nn.Parameter(torch.zeros(rank, out, device=weight.device))
 
     def forward(self, weight: Tensor) -> Tensor:
         change = self.down @ self.up  # (in, out)
-        return weight + (change if self.transposed else change.T)
+        if not self.transposed:
+            change = change.T
+        return weight + change
 
 
 def add_low_rank(model: nn.Module, rank: int, seed: int) -> None:
-    """Gives every linear layer of one model a low-rank change to learn; nothing else of it requires gradients afterwards."""
+    """Gives every linear layer of one model a low-rank change to learn; nothing else of it requires gradients
+    afterwards."""
     model.requires_grad_(False)
     for path, module in list(model.named_modules()):
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":

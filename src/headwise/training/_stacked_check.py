@@ -1,13 +1,15 @@
-"""One pass of a stacked model beside one of the plain model: copies are trained side by side only where both agree."""
+"""One pass of a stacked model beside one of the plain model: copies are trained side by side only where both
+agree."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from headwise.training._stacked import CannotStack, Stacked, StackedEmbedding, StackedLinear, StackedNorm
 
-STATES = 1e-3  # relative to the largest state; rounding stays near 1e-6, a norm of another kind is off by 1 and more
+# relative to the largest state; rounding stays near 1e-6, a norm of another kind is off by 1 and more
+STATES = 1e-3
 GRADIENTS, ROUNDING = 1e-2, 1e-5  # relative to the largest gradient of the same weight, and of all weights
 
 
@@ -36,7 +38,8 @@ def compare(stacked: Stacked, plain: nn.Module, inputs: Mapping[str, Tensor]) ->
         )
         if not off <= STATES:
             raise CannotStack(
-                f"states of {type(plain).__name__} side by side differ from its own by {off:.2g} of their size"
+                f"states of {type(plain).__name__} side by side differ from its own by {off:.2g} of their "
+                "size"
             )
         gradients = torch.autograd.grad((stacked_states * weights).sum(), trained, allow_unused=True)
     except (CannotStack, torch.OutOfMemoryError):
@@ -47,14 +50,9 @@ def compare(stacked: Stacked, plain: nn.Module, inputs: Mapping[str, Tensor]) ->
         ) from error
     plain_parameters = list(plain.parameters())
     plain_gradients = torch.autograd.grad((expected * weights).sum(), plain_parameters, allow_unused=True)
-    by_weight = {
-        id(p): torch.zeros_like(p) if g is None else g
-        for p, g in zip(plain_parameters, plain_gradients, strict=True)
-    }
+    by_weight = _by_weight(plain_parameters, plain_gradients)
     largest = max(float(gradient.abs().max()) for gradient in by_weight.values())
-    stacked_gradients = {
-        id(p): torch.zeros_like(p) if g is None else g for p, g in zip(trained, gradients, strict=True)
-    }
+    stacked_gradients = _by_weight(trained, gradients)
     for path, module in stacked.model.named_modules():
         if not isinstance(module, StackedLinear | StackedNorm | StackedEmbedding):
             continue
@@ -70,10 +68,21 @@ def compare(stacked: Stacked, plain: nn.Module, inputs: Mapping[str, Tensor]) ->
         raise CannotStack(f"{type(plain).__name__} shares weights between its modules")
 
 
+def _by_weight(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> dict[int, Tensor]:
+    """The gradient of each parameter, by the parameter's id; zeros where the pass does not use it."""
+    by_weight = {}
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            gradient = torch.zeros_like(parameter)
+        by_weight[id(parameter)] = gradient
+    return by_weight
+
+
 def _expected(
     module: StackedLinear | StackedNorm | StackedEmbedding, plain: nn.Module, gradients: Mapping[int, Tensor]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """The gradients a stacked module's parameters must have: name, parameter, gradient (the same for every copy, or one each)."""
+    """The gradients a stacked module's parameters must have: name, parameter, gradient (the same for every
+    copy, or one each)."""
     gradient = gradients[id(plain.weight)]
     bias = plain._parameters.get("bias")
     if isinstance(module, StackedEmbedding):
@@ -86,7 +95,8 @@ def _expected(
         yield "weight", module.weight, gradient[in_order]
         return
     if isinstance(module, StackedLinear):
-        gradient = gradient if isinstance(plain, nn.Linear) else gradient.T  # (out, in)
+        if not isinstance(plain, nn.Linear):
+            gradient = gradient.T  # (out, in)
         if module.rank is not None:
             yield "up", module.up, (gradient @ module.down).transpose(1, 2)  # (copies, rank, out)
             yield "down", module.down, torch.zeros_like(module.down)  # as long as up is zero

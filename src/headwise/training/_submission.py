@@ -7,7 +7,8 @@ from headwise.training._grid import Comparison
 
 
 def write_submissions(comparison: Comparison, out: str | Path, split: str = "test") -> list[Path]:
-    """Writes the predictions of GLUE tasks on `split` as the benchmark wants them, into `glue` beside each training's results.
+    """Writes the predictions of GLUE tasks on `split` as the benchmark wants them, into `glue` beside each
+    training's results.
 
     Args:
         comparison: whose trainings predicted that split.

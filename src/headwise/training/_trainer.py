@@ -43,7 +43,8 @@ class SingleTaskBatches(Sampler[list[int]]):
         task_of: the task of every row of the data set (names or numbers).
         batch_size: rows per batch.
         epochs: how many there will be; annealed sampling needs to know.
-        group: consecutive batches of one task: processes × gradient accumulation steps, so that an optimizer step has one task.
+        group: consecutive batches of one task: processes × gradient accumulation steps, so that an optimizer
+            step has one task.
         lengths: tokens of every row; rows of similar length share batches. None: no regard to length.
         sampling: see `headwise.training._samplers`.
         seed: of tasks and order.
@@ -63,7 +64,9 @@ class SingleTaskBatches(Sampler[list[int]]):
         names = list(dict.fromkeys(task_of))
         numbers = np.array([names.index(task) for task in task_of])
         self.rows = [np.flatnonzero(numbers == number) for number in range(len(names))]
-        all_lengths = np.zeros(len(task_of), np.int64) if lengths is None else np.asarray(lengths)
+        if lengths is None:
+            lengths = np.zeros(len(task_of), np.int64)
+        all_lengths = np.asarray(lengths)
         self.lengths = [all_lengths[rows] for rows in self.rows]
         self.batch_size, self.group, self.seed, self.epoch, self.epochs = batch_size, group, seed, 0, epochs
         self.counts = [-(-len(rows) // batch_size) for rows in self.rows]
@@ -120,9 +123,8 @@ class TrainerData(Dataset[tuple[int, int]]):
     ) -> None:
         self.names, self.tokenizer = [task.name for task in tasks], tokenizer
         self.encoded = [encode(task.split("train"), tokenizer, max_length) for task in tasks]
-        self.begins = np.cumsum(
-            [0, *map(len, self.encoded)]
-        )  # the first row of each task, and the number of all
+        # the first row of each task, and the number of all
+        self.begins = np.cumsum([0, *map(len, self.encoded)])
         lengths = np.concatenate([data.lengths for data in self.encoded])
         options: Any = {
             "epochs": epochs,
@@ -155,7 +157,8 @@ class TrainerData(Dataset[tuple[int, int]]):
         return {**batch.inputs, "labels": batch.labels, "task": self.names[number], "classes": batch.classes}
 
     def feed(self, trainer: Any) -> None:
-        """Makes a `Trainer` draw its training batches from here; number tasks of its model learn the scale of their targets.
+        """Makes a `Trainer` draw its training batches from here; number tasks of its model learn the scale of
+        their targets.
 
         Raises:
             HeadwiseError: the texts are longer than the model reads, or the tokenizer does not fit it.
@@ -173,7 +176,8 @@ class TrainerData(Dataset[tuple[int, int]]):
 
 
 class TrainerModel(nn.Module):
-    """A MultiTaskModel with the forward pass a `Trainer` expects: `model(task=..., labels=..., **inputs)` gives loss and logits."""
+    """A MultiTaskModel with the forward pass a `Trainer` expects: `model(task=..., labels=..., **inputs)`
+    gives loss and logits."""
 
     def __init__(self, model: MultiTaskModel) -> None:
         super().__init__()
@@ -192,8 +196,9 @@ class TrainerModel(nn.Module):
 class HeadTrainingCallback(TrainerCallback):
     """In the last `delta` of a Trainer's steps, a batch of a task updates only that task's heads.
 
-    The task of a batch is read by a forward pre-hook; gradients are masked as they come, before clipping (the Trainer's pre-step
-    event comes after it); frozen slices of weights and optimizer state are put back after the step.
+    The task of a batch is read by a forward pre-hook; gradients are masked as they come, before clipping (the
+    Trainer's pre-step event comes after it); frozen slices of weights and optimizer state are put back after
+    the step.
 
     Args:
         heads: of the encoder inside the Trainer's model.
@@ -219,13 +224,8 @@ class HeadTrainingCallback(TrainerCallback):
                 f"nonfinite_steps is {nonfinite_steps}; 1 stops at the first loss that is no number"
             )
         self.nonfinite_steps = nonfinite_steps
-        self.heads, self.head_sets, self.delta, self.key, self.output_projection = (
-            heads,
-            head_sets,
-            delta,
-            key,
-            output_projection,
-        )
+        self.heads, self.head_sets, self.delta = heads, head_sets, delta
+        self.key, self.output_projection = key, output_projection
         self.chosen: dict[str, HeadSet] | None = None
         self._task: str | None = None
         self._optimizer: Any = None
@@ -238,14 +238,14 @@ class HeadTrainingCallback(TrainerCallback):
 
         self._close()  # an earlier training may have ended with an error
         check_adapters(self.heads)  # now, not when the heads are chosen
-        optimizer = kwargs["optimizer"]
-        self._optimizer = optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
+        self._optimizer = kwargs["optimizer"]
+        if isinstance(self._optimizer, AcceleratedOptimizer):
+            self._optimizer = self._optimizer.optimizer
         self._branch = last_share(self.delta, state.max_steps)
         self._hook = kwargs["model"].register_forward_pre_hook(self._before_forward, with_kwargs=True)
         self._losses = TrainerLosses(kwargs["model"], self._optimizer, self.nonfinite_steps)
-        if (
-            self._branch is not None and state.global_step > self._branch
-        ):  # resumed: the sets were chosen before
+        # resumed: the sets were chosen before
+        if self._branch is not None and state.global_step > self._branch:
             self.chosen = from_json(read_json(Path(args.output_dir) / SETS))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -253,7 +253,10 @@ class HeadTrainingCallback(TrainerCallback):
         if self._losses is not None:
             self._losses.begin(state.global_step)
         if state.global_step == self._branch:
-            self.chosen = dict(self.head_sets() if callable(self.head_sets) else self.head_sets)
+            head_sets = self.head_sets
+            if callable(head_sets):
+                head_sets = head_sets()
+            self.chosen = dict(head_sets)
             if state.is_world_process_zero:
                 Path(args.output_dir).mkdir(parents=True, exist_ok=True)
                 write_text(Path(args.output_dir) / SETS, json.dumps(to_json(self.chosen)))
@@ -277,7 +280,8 @@ class HeadTrainingCallback(TrainerCallback):
             losses.finish()
 
     def _look(self, due: bool) -> None:
-        """Looks at the losses; after one too many that is no number the model is left without hooks of ours."""
+        """Looks at the losses; after one too many that is no number the model is left without hooks of
+        ours."""
         if self._losses is None:
             return
         try:
@@ -330,9 +334,12 @@ def one_task(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
-    names = sorted({str(name) for name in (value.tolist() if isinstance(value, Tensor) else value)})
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    names = sorted({str(name) for name in value})
     if len(names) != 1:
         raise HeadwiseError(
-            f"a batch mixes the tasks {', '.join(names)}: head training needs batches of one task (SingleTaskBatches)"
+            f"a batch mixes the tasks {', '.join(names)}: head training needs batches of one task "
+            "(SingleTaskBatches)"
         )
     return names[0]

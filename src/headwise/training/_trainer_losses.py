@@ -1,4 +1,5 @@
-"""Losses of a Hugging Face `Trainer`'s steps, which its own log replaces by their average where they are NaN."""
+"""Losses of a Hugging Face `Trainer`'s steps, which its own log replaces by their average where they are
+NaN."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -66,7 +66,9 @@ def make_method(name: str, **options: Any) -> "Method":
     for option in options:
         if option not in names:
             owners = [owner for owner in METHODS if option in option_names(owner)]
-            hint = f", which belongs to {', '.join(owners)}" if owners else did_you_mean(option, names)
+            hint = did_you_mean(option, names)
+            if owners:
+                hint = f", which belongs to {', '.join(owners)}"
             raise HeadwiseError(
                 f"method {name!r} has no option {option!r}{hint}; it has: {', '.join(names) or 'none'}"
             )
@@ -74,7 +76,8 @@ def make_method(name: str, **options: Any) -> "Method":
 
 
 def method_of(method: "str | Method", settings: Train) -> "Method":
-    """The method of a training, by its name and the options in the settings; a setting that it has too is the method's.
+    """The method of a training, by its name and the options in the settings; a setting that it has too is the
+    method's.
 
     Raises:
         HeadwiseError: as `make_method`; or the method is an object already, and options are given beside it.
@@ -84,7 +87,8 @@ def method_of(method: "str | Method", settings: Train) -> "Method":
     if isinstance(method, Method):
         for name in settings.options:
             raise HeadwiseError(
-                f"{name!r} cannot be combined with a method given as an object: set it when you create the object"
+                f"{name!r} cannot be combined with a method given as an object: set it when you create the "
+                "object"
             )
         return method
     shared = {

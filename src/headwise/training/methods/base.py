@@ -43,8 +43,8 @@ class Scoring(Exact):
 class Method:
     """Plain multi-task training: every hook leaves the loop as it is. Other methods override some of them.
 
-    The loop calls, in this order: `settings`, `prepare`, `trained`; then for every step `around_step`, and once, before the
-    step that `branch_step` names, `at_branch`; at the end `finish`.
+    The loop calls, in this order: `settings`, `prepare`, `trained`; then for every step `around_step`, and
+    once, before the step that `branch_step` names, `at_branch`; at the end `finish`.
 
     Attributes:
         options: what was chosen of the class's `Options`.
@@ -53,14 +53,14 @@ class Method:
 
     name: ClassVar[str] = "multi-task"
     shared_beginning: ClassVar[bool] = False
-    """Whether it is plain multi-task training until its branch, so that it can start from another such training's checkpoint at that
-    step, and their comparison is paired."""
+    """Whether it is plain multi-task training until its branch, so that it can start from another such
+    training's checkpoint at that step, and their comparison is paired."""
     stays: ClassVar[str] = ""
     """Why a model that it trained cannot be a source of transfer; empty where it can."""
     steps_alike: ClassVar[bool] = True
-    """Whether all steps of a task do the same on the device, but for what `at_branch` changes: no number in them is drawn or counted
-    on the host. Only then can a step be captured once and replayed. A class with an `around_step` or `trained` of its own says so
-    itself, or its steps run as ordinary ones."""
+    """Whether all steps of a task do the same on the device, but for what `at_branch` changes: no number in
+    them is drawn or counted on the host. Only then can a step be captured once and replayed. A class with an
+    `around_step` or `trained` of its own says so itself, or its steps run as ordinary ones."""
 
     class Options(Exact):
         """The options of the method: its keywords, and what may stand beside the settings of `train`."""
@@ -80,11 +80,13 @@ class Method:
 
     @classmethod
     def restore(cls, model: Any, record: Any, folder: Path) -> None:
-        """Gives a model that is opened from `folder` what `prepare` or `finish` gave it: `record` is the method's entry in the model's
-        `notes`. Weights of the modules that are put into `model.adapters` here are read afterwards."""
+        """Gives a model that is opened from `folder` what `prepare` or `finish` gave it: `record` is the
+        method's entry in the model's `notes`. Weights of the modules that are put into `model.adapters` here
+        are read afterwards."""
 
     def trained(self, run: "TrainingRun") -> "nn.Module":
-        """The module whose `forward(task name, batch)` gives the losses of a step; its parameters are what is trained."""
+        """The module whose `forward(task name, batch)` gives the losses of a step; its parameters are what is
+        trained."""
         model: nn.Module = run.model
         return model
 
@@ -135,7 +137,9 @@ class Method:
         if not self.shared_beginning:
             return None
         branch = self.branch_step(steps)
-        return steps if branch is None else branch
+        if branch is None:
+            return steps
+        return branch
 
 
 class MultiTask(Method):
@@ -145,7 +149,8 @@ class MultiTask(Method):
 
 
 class ScoredHeads(Method):
-    """Plain multi-task training until the last `delta` of the steps, at whose beginning heads are scored once per task (Eq. 4)."""
+    """Plain multi-task training until the last `delta` of the steps, at whose beginning heads are scored once
+    per task (Eq. 4)."""
 
     shared_beginning: ClassVar[bool] = True
 
@@ -162,7 +167,8 @@ class ScoredHeads(Method):
 
 
 class OneTaskAtATime:
-    """Hooks in a shared encoder that do what the task in use asks for; `using(task)` is its context in `model.contexts`."""
+    """Hooks in a shared encoder that do what the task in use asks for; `using(task)` is its context in
+    `model.contexts`."""
 
     task: str | None = None
 
@@ -191,11 +197,13 @@ def multi_task(model: Any, method: str) -> "MultiTaskModel":
     if not isinstance(model, MultiTaskModel):
         name = type(model.encoder).__name__
         raise HeadwiseError(
-            f"method {method!r} needs an encoder with one decoder per task, but {name} has its own head: pass the bare encoder"
+            f"method {method!r} needs an encoder with one decoder per task, but {name} has its own head: "
+            "pass the bare encoder"
         )
     if len(model.adapters):
         raise HeadwiseError(
-            f"method {method!r} adds adapters to an encoder without any, but this model has adapters: pass the bare encoder"
+            f"method {method!r} adds adapters to an encoder without any, but this model has adapters: pass "
+            "the bare encoder"
         )
     return model
 
@@ -207,12 +215,14 @@ def stay_behind(method: type[Method], encoder: Any) -> None:
         HeadwiseError: always, with the reason.
     """
     raise HeadwiseError(
-        f"a model trained by {method.name} cannot be a source of transfer: {method.stays}; train the new task together with the others, "
-        "or use a source trained by another method"
+        f"a model trained by {method.name} cannot be a source of transfer: {method.stays}; train the new "
+        "task together with the others, or use a source trained by another method"
     )
 
 
 def last_share(delta: float, steps: int) -> int | None:
     """The step at which the last `delta` of the steps begins; None if there is no such step."""
     last = int(round(delta * steps, 6))
-    return steps - last if last else None
+    if last == 0:
+        return None
+    return steps - last

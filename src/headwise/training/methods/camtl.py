@@ -1,4 +1,5 @@
-"""CA-MTL (Pilault, Elhattami & Pal 2021, "Conditionally Adaptive Multi-Task Learning"): one encoder, changed by a task's embedding."""
+"""CA-MTL (Pilault, Elhattami & Pal 2021, "Conditionally Adaptive Multi-Task Learning"): one encoder, changed
+by a task's embedding."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -27,23 +28,27 @@ LARGE = 24  # layers from which the larger variant is the default
 
 
 class CAMTL(Method):
-    """Modules that a task's embedding z controls change a shared encoder, whose lower half (embeddings included) is frozen.
+    """Modules that a task's embedding z controls change a shared encoder, whose lower half (embeddings
+    included) is frozen.
 
     The paper has a section of the same title for each:
 
     - Conditional attention: softmax(M(z) + QKᵀ/√d) V, M(z) block diagonal, in the upper half of the layers.
     - Conditional alignment: FiLM of the embeddings, before the first layer.
     - Conditional layer normalisation: both layer norms of a layer in the upper half.
-    - Conditional bottleneck: in the base variant one follows the last layer, LN(bottleneck(h) + a), where a is what its
-      attention block gave; in the large one they make a path beside all layers, f_j = bottleneck_j(h_j + f_{j−1}), whose end is read.
+    - Conditional bottleneck: in the base variant one follows the last layer, LN(bottleneck(h) + a), where a
+      is what its attention block gave; in the large one they make a path beside all layers, f_j =
+      bottleneck_j(h_j + f_{j−1}), whose end is read.
 
-    MT-Uncertainty sampling is not part of it: it mixes tasks in a batch, and all methods here are compared under one sampler.
+    MT-Uncertainty sampling is not part of it: it mixes tasks in a batch, and all methods here are compared
+    under one sampler.
     """
 
     name: ClassVar[str] = "ca-mtl"
     steps_alike: ClassVar[bool] = True
     stays: ClassVar[str] = (
-        "its upper layers are conditioned on the embeddings of the tasks it was trained on; a new task has none"
+        "its upper layers are conditioned on the embeddings of the tasks it was trained on; a new task has "
+        "none"
     )
 
     class Options(Method.Options):
@@ -52,7 +57,8 @@ class CAMTL(Method):
         )
         blocks: int | None = option(
             None,
-            "N, blocks on the diagonal of M; default: the width divided by the most tokens, as in the released code (768 ÷ 128 = 6).",
+            "N, blocks on the diagonal of M; default: the width divided by the most tokens, as in the "
+            "released code (768 ÷ 128 = 6).",
             ge=1,
         )
 
@@ -63,13 +69,14 @@ class CAMTL(Method):
 
         model = multi_task(run.model, self.name)
         length = -(-run.max_length // PAD) * PAD  # on a GPU rows are padded so far
+        large = len(run.heads.sites) >= LARGE
+        if self.options.variant:
+            large = self.options.variant == "large"
         model.notes["ca-mtl"] = {
             "tasks": run.names,
             "length": length,
             "blocks": self.options.blocks or max(1, model.dim // length),
-            "large": self.options.variant == "large"
-            if self.options.variant
-            else len(run.heads.sites) >= LARGE,
+            "large": large,
         }
         add_conditions(model, model.notes["ca-mtl"], run.heads)
 
@@ -82,7 +89,8 @@ class CAMTL(Method):
 
 
 def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
-    """Puts the conditional modules on the encoder and freezes its lower half; a task's forward passes see its own conditions.
+    """Puts the conditional modules on the encoder and freezes its lower half; a task's forward passes see its
+    own conditions.
 
     Args:
         model: a MultiTaskModel.
@@ -104,8 +112,9 @@ def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     for number, layer in enumerate(layers):
         layer.block.register_forward_pre_hook(partial(hooks.layer_starts, number), with_kwargs=True)
         layer.block.register_forward_hook(partial(hooks.layer_ends, number))
-        for which, norm in enumerate(layer.norms if number >= upper else ()):
-            norm.register_forward_hook(partial(hooks.norm_ends, number, which))
+        if number >= upper:
+            for which, norm in enumerate(layer.norms):
+                norm.register_forward_hook(partial(hooks.norm_ends, number, which))
     for task in record["tasks"]:
         model.contexts[task] = partial(hooks.using, task)
     model.carry = partial(stay_behind, CAMTL)
@@ -167,11 +176,15 @@ class _Hooks(OneTaskAtATime):
             h = conditions.last(z, conditions.bottlenecks[0](z, h) + self.attended, conditions.last_norm)
         elif conditions.last is None:
             before = self.path.get(layer - 1)
-            self.path[layer] = conditions.bottlenecks[layer](
-                conditions.transform(self.z), h if before is None or layer == 0 else h + before
-            )
-            h = self.path[layer] if is_last else h
-        return h if isinstance(output, Tensor) else (h, *output[1:])
+            inputs = h
+            if before is not None and layer > 0:
+                inputs = h + before
+            self.path[layer] = conditions.bottlenecks[layer](conditions.transform(self.z), inputs)
+            if is_last:
+                h = self.path[layer]
+        if isinstance(output, Tensor):
+            return h
+        return (h, *output[1:])
 
 
 def with_scores(mask: Tensor | None, scores: Tensor) -> Tensor:
@@ -187,13 +200,15 @@ def with_scores(mask: Tensor | None, scores: Tensor) -> Tensor:
     if mask.is_floating_point() and mask.ndim == 4:
         return mask.clamp(min=HIDDEN) + scores
     raise HeadwiseError(
-        f"its layers take an attention mask of type {mask.dtype} and {mask.ndim} axes, to which no scores can be added"
+        f"its layers take an attention mask of type {mask.dtype} and {mask.ndim} axes, to which no scores "
+        "can be added"
     )
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A block that ends in a layer norm, and its two layer norms: after attention, and after the feed-forward block."""
+    """A block that ends in a layer norm, and its two layer norms: after attention, and after the feed-forward
+    block."""
 
     block: nn.Module
     norms: tuple[nn.LayerNorm, nn.LayerNorm]
@@ -209,13 +224,13 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
     refusal = f"method 'ca-mtl' does not fit {type(encoder).__name__}: "
     if model.tokenizer.padding_side != "right":
         raise HeadwiseError(
-            refusal
-            + "its texts are padded on the left, so a token's position depends on the other texts in the batch"
+            f"{refusal}its texts are padded on the left, so a token's position depends on the other texts in "
+            "the batch"
         )
     if encoder.config._attn_implementation not in VISIBLE_ATTENTION:
         raise HeadwiseError(
-            refusal
-            + f"nothing can be added to the scores of {encoder.config._attn_implementation} attention; use sdpa"
+            f"{refusal}nothing can be added to the scores of {encoder.config._attn_implementation} "
+            "attention; use sdpa"
         )
     layers = []
     for path in [site.layer_path for site in heads.sites]:
@@ -227,8 +242,8 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
         ]
         if not path or len(norms) != 2 or any(norm.weight is None or norm.bias is None for norm in norms):
             raise HeadwiseError(
-                refusal
-                + f"expected two layer norms with scale and shift in {path or 'each layer'}, found {len(norms)}"
+                f"{refusal}expected two layer norms with scale and shift in {path or 'each layer'}, "
+                f"found {len(norms)}"
             )
         if "attention_mask" not in signature(block.forward).parameters:
             raise HeadwiseError(refusal + f"{path} takes no attention mask")
@@ -244,7 +259,8 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
 
 
 def _problem(encoder: Any, layers: list[Layer]) -> str:
-    """What is wrong with these layers, if anything: added scores must change attention as the softmax says, and blocks end in a norm."""
+    """What is wrong with these layers, if anything: added scores must change attention as the softmax says,
+    and blocks end in a norm."""
     inputs = tiny_inputs(encoder, batch=2)
     tokens = inputs["input_ids"].shape[1]
     scores = torch.linspace(-2, 2, tokens * tokens, device=encoder.device).sin().view(tokens, tokens)
@@ -258,7 +274,9 @@ def _problem(encoder: Any, layers: list[Layer]) -> str:
 
     def passed() -> Any:
         maps = encoder(**inputs, output_attentions=True).attentions
-        return maps[-1].float() if maps else None
+        if not maps:
+            return None
+        return maps[-1].float()
 
     with torch.no_grad(), unchanged(encoder), eager(encoder):
         handles = [

@@ -1,4 +1,5 @@
-"""The task-conditioned modules of CA-MTL (Pilault et al. 2021): what a task's embedding changes in a shared encoder."""
+"""The task-conditioned modules of CA-MTL (Pilault et al. 2021): what a task's embedding changes in a shared
+encoder."""
 
 from math import ceil
 
@@ -20,7 +21,8 @@ class FiLM(nn.Module):
 
 
 class ConditionalAttention(nn.Module):
-    """M(z) in softmax(M(z) + QKᵀ/√d) V, added to a layer's attention scores: N blocks A_n on the diagonal, each changed by FiLM.
+    """M(z) in softmax(M(z) + QKᵀ/√d) V, added to a layer's attention scores: N blocks A_n on the diagonal,
+    each changed by FiLM.
 
     Args:
         dim: of the task embedding.
@@ -43,7 +45,8 @@ class ConditionalAttention(nn.Module):
 
 
 class ConditionalNorm(nn.Module):
-    """Conditional layer normalisation: the scale of an existing layer norm is changed by FiLM, its shift is shared."""
+    """Conditional layer normalisation: the scale of an existing layer norm is changed by FiLM, its shift is
+    shared."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -67,14 +70,16 @@ class ConditionalBottleneck(nn.Module):
 
 
 class Conditions(nn.Module):
-    """Everything CA-MTL adds to an encoder; all of it is shared by the tasks, each of which has one row of `tasks`.
+    """Everything CA-MTL adds to an encoder; all of it is shared by the tasks, each of which has one row of
+    `tasks`.
 
     Args:
         n_tasks: how many.
         dim: width of the encoder and of the task embeddings.
         layers: of the encoder; the upper half (the larger part, if they are odd) is conditioned.
         length, blocks: of the conditional attention.
-        large: whether the bottlenecks of all layers make a path of their own (CA-MTL large), or one follows the last layer (base).
+        large: whether the bottlenecks of all layers make a path of their own (CA-MTL large), or one follows
+            the last layer (base).
     """
 
     def __init__(self, n_tasks: int, dim: int, layers: int, length: int, blocks: int, large: bool) -> None:

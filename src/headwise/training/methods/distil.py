@@ -1,4 +1,5 @@
-"""TinyBERT distillation (Jiao et al. 2020; functional-specialization appendix A): a shallow student under a fine-tuned teacher."""
+"""TinyBERT distillation (Jiao et al. 2020; functional-specialization appendix A): a shallow student under a
+fine-tuned teacher."""
 
 import re
 from collections.abc import Iterator
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 
 class Distil(Method):
-    """First the student's layers imitate every k-th layer of the teacher, then its predictions imitate the teacher's.
+    """First the student's layers imitate every k-th layer of the teacher, then its predictions imitate the
+    teacher's.
 
-    First part (their transformer-layer and embedding-layer distillation): mean squared error of attention maps, mean over heads of
-    MSE(A_S, A_T), and of hidden states, embeddings included, MSE(H_S W, H_T), with a learnt projection W where the widths differ.
-    Student and teacher both run without dropout there: its noise would enter every map and every state behind it, so that a student
-    equal to its teacher would have a loss and a gradient. Second part (prediction-layer distillation): cross-entropy with the teacher's
-    class probabilities, at temperature 1, or squared error for numbers; the student's dropout is on, as in every other method.
+    First part (their transformer-layer and embedding-layer distillation): mean squared error of attention
+    maps, mean over heads of MSE(A_S, A_T), and of hidden states, embeddings included, MSE(H_S W, H_T), with a
+    learnt projection W where the widths differ. Student and teacher both run without dropout there: its noise
+    would enter every map and every state behind it, so that a student equal to its teacher would have a loss
+    and a gradient. Second part (prediction-layer distillation): cross-entropy with the teacher's class
+    probabilities, at temperature 1, or squared error for numbers; the student's dropout is on, as in every
+    other method.
     """
 
     name: ClassVar[str] = "distil"
@@ -37,8 +41,9 @@ class Distil(Method):
     class Options(Method.Options):
         teacher: Any = option(
             None,
-            "A MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is first fine-tuned "
-            "on these tasks, by plain multi-task training with the same settings.",
+            "A MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of "
+            "plain weights is first fine-tuned on these tasks, by plain multi-task training with the same "
+            "settings.",
         )
         intermediate: float = option(
             0.4, "Fraction of training spent on the first part (2 of 5 epochs).", ge=0, le=1
@@ -51,7 +56,8 @@ class Distil(Method):
         self._distiller: Distiller | None = None
         if self.options.teacher is None:
             raise HeadwiseError(
-                "distillation needs teacher=: a fine-tuned multi-task model, its folder, or a model to fine-tune first (a recipe: [teachers])"
+                "distillation needs teacher=: a fine-tuned multi-task model, its folder, or a model to "
+                "fine-tune first (a recipe: [teachers])"
             )
 
     def branch_step(self, steps: int) -> int | None:
@@ -59,9 +65,9 @@ class Distil(Method):
 
     def trained(self, run: "TrainingRun") -> nn.Module:
         with torch.random.fork_rng(devices=[run.model.device] if run.model.device.type == "cuda" else []):
-            teacher: Any = (
-                self.options.teacher if isinstance(self.options.teacher, nn.Module) else self._opened(run)
-            )
+            teacher: Any = self.options.teacher
+            if not isinstance(teacher, nn.Module):
+                teacher = self._opened(run)
         student: Any = run.model
         missing = [name for name in run.names if name not in teacher.tasks]
         if missing:
@@ -70,7 +76,8 @@ class Distil(Method):
             )
         if teacher.tokenizer.get_vocab() != student.tokenizer.get_vocab():
             raise HeadwiseError(
-                "student and teacher must read the same tokens, but their tokenizers have different vocabularies"
+                "student and teacher must read the same tokens, but their tokenizers have different "
+                "vocabularies"
             )
         self._distiller = Distiller(run.model, teacher.to(run.model.device)).to(run.model.device)
         return self._distiller
@@ -79,7 +86,8 @@ class Distil(Method):
         return {**super().decides(), "teacher": model_parts(self.options.teacher)}
 
     def _opened(self, run: "TrainingRun") -> Any:
-        """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
+        """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept
+        in the run's folder."""
         from headwise.models import open_model
         from headwise.store import load
         from headwise.training._loop import TrainingRun as Inner
@@ -122,7 +130,8 @@ class Distiller(nn.Module):
     """Student, and the projections its hidden states need; the teacher is looked at, never trained or saved.
 
     Args:
-        student, teacher: MultiTaskModels; the teacher has a multiple of the student's layers and equally many heads.
+        student, teacher: MultiTaskModels; the teacher has a multiple of the student's layers and equally many
+            heads.
     """
 
     def __init__(self, student: Any, teacher: Any) -> None:
@@ -134,15 +143,17 @@ class Distiller(nn.Module):
         self.every, remainder = divmod(large.num_hidden_layers, small.num_hidden_layers)
         if remainder or not self.every:
             raise HeadwiseError(
-                f"the teacher has {large.num_hidden_layers} layers, which is not a multiple of the student's {small.num_hidden_layers}"
+                f"the teacher has {large.num_hidden_layers} layers, which is not a multiple of the student's "
+                f"{small.num_hidden_layers}"
             )
         if large.num_attention_heads != small.num_attention_heads:
             raise HeadwiseError(
-                f"attention maps are compared head by head: the teacher has {large.num_attention_heads} heads per layer, "
-                f"the student {small.num_attention_heads}"
+                f"attention maps are compared head by head: the teacher has {large.num_attention_heads} "
+                f"heads per layer, the student {small.num_attention_heads}"
             )
-        same = student.dim == teacher.dim
-        self.widen: nn.Module = nn.Identity() if same else nn.Linear(student.dim, teacher.dim, bias=False)
+        self.widen: nn.Module = nn.Identity()
+        if student.dim != teacher.dim:
+            self.widen = nn.Linear(student.dim, teacher.dim, bias=False)
         self._usual = (small._attn_implementation, large._attn_implementation)
         self.layers = True
         for model in (student, teacher):
@@ -199,15 +210,17 @@ class Distiller(nn.Module):
             or any(m.shape[-2:] != (tokens, tokens) for m in maps)
         ):
             raise HeadwiseError(
-                f"distillation compares one hidden state and one attention map for each layer, and {type(encoder).__name__} gives "
-                f"{len(states)} states and {len(maps)} maps for {layers} layers: choose a student and a teacher that show them"
+                "distillation compares one hidden state and one attention map for each layer, and "
+                f"{type(encoder).__name__} gives {len(states)} states and {len(maps)} maps for {layers} "
+                "layers: choose a student and a teacher that show them"
             )
         return output
 
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Inside, `module` computes what it computes in use, with gradients; afterwards each part has its mode back."""
+    """Inside, `module` computes what it computes in use, with gradients; afterwards each part has its mode
+    back."""
     training = [module_ for module_ in module.modules() if module_.training]
     module.eval()
     try:
@@ -235,7 +248,8 @@ def shallow(encoder: Any, layers: int) -> Any:
     total = encoder.config.num_hidden_layers
     if layers < 1 or total % layers:
         raise HeadwiseError(
-            f"layers is {layers}; the model has {total}, so it must be one of {[d for d in range(1, total) if total % d == 0]}"
+            f"layers is {layers}; the model has {total}, so it must be one of "
+            f"{[d for d in range(1, total) if total % d == 0]}"
         )
     config = type(encoder.config).from_dict({**encoder.config.to_dict(), "num_hidden_layers": layers})
     student = type(encoder)(config)

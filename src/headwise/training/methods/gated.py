@@ -24,7 +24,8 @@ GAIN = 10.0  # a head that saves 0.1 of the loss keeps itself open against 1 % o
 
 
 class _Gates(nn.Module):
-    """A model whose head outputs pass through hard-concrete gates, drawn for every row, with the price of open gates in the loss."""
+    """A model whose head outputs pass through hard-concrete gates, drawn for every row, with the price of
+    open gates in the loss."""
 
     def __init__(self, model: Any, method: "GatedTraining", heads: Heads) -> None:
         super().__init__()
@@ -48,7 +49,8 @@ class _Gates(nn.Module):
         with self._heads.gated(concrete.sample(self.log_a, noise)):
             output = self.model(name, batch)
         open_now = (concrete.open_probability(self.log_a) * self.valid).sum()
-        # Every example pays, so that the mean pays once. The price has gradients but no value: while it pays for opening gates it would make
+        # Every example pays, so that the mean pays once. The price has gradients but no value: while it pays
+        # for opening gates it would make
         # losses negative, and balancing would reverse all gradients.
         output.loss = output.loss + self._method.price(open_now.detach(), self.step) * (
             open_now - open_now.detach()
@@ -57,11 +59,13 @@ class _Gates(nn.Module):
 
 
 class GatedTraining(Method):
-    """Gates on all heads, shared by the tasks of a training, learn together with the model; afterwards it answers through them.
+    """Gates on all heads, shared by the tasks of a training, learn together with the model; afterwards it
+    answers through them.
 
-    An open gate costs GAIN × (open − target) ÷ all heads, in units of the loss, and is paid for while too few are open, so that every
-    training keeps as many. The target falls from all heads to the fraction over the first half of the steps. `gate_learning_rate` times
-    the number of steps should be 10 or more, or gates cannot get there.
+    An open gate costs GAIN × (open − target) ÷ all heads, in units of the loss, and is paid for while too few
+    are open, so that every training keeps as many. The target falls from all heads to the fraction over the
+    first half of the steps. `gate_learning_rate` times the number of steps should be 10 or more, or gates
+    cannot get there.
     """
 
     name: ClassVar[str] = "gated"
@@ -71,7 +75,8 @@ class GatedTraining(Method):
         fraction: float = option(0.3, "Share of all heads to leave open, in expectation.", ge=0, le=1)
         penalty: float | None = option(
             None,
-            "A fixed price of an open gate instead, in units of the loss; then the number of heads differs between tasks.",
+            "A fixed price of an open gate instead, in units of the loss; then the number of heads differs "
+            "between tasks.",
         )
         start: float = option(2.0, "log a of every gate at the start (2 is nearly always open).")
 
@@ -91,7 +96,8 @@ class GatedTraining(Method):
         self._total, self._steps = run.heads.total, len(run.plan)
         if self.options.penalty is None and not count_for(self.options.fraction, self._total):
             raise HeadwiseError(
-                f"fraction {self.options.fraction} of the model's {self._total} heads is less than one head: give a larger fraction"
+                f"fraction {self.options.fraction} of the model's {self._total} heads is less than one head: "
+                "give a larger fraction"
             )
         gates = _Gates(run.model, self, run.heads).to(run.model.device)
         self.log_a, self._counted = gates.log_a, gates.step
@@ -139,6 +145,7 @@ class GatedTraining(Method):
 
 
 def set_gates(model: Any, gates: Mapping[str, Tensor], heads: Heads) -> None:
-    """From now on, forward passes of each task run through its gates (layers, heads); a saved model keeps this."""
+    """From now on, forward passes of each task run through its gates (layers, heads); a saved model keeps
+    this."""
     model.contexts |= {task: partial(heads.gated, values.to(model.device)) for task, values in gates.items()}
     model.notes[GatedTraining.name] = {task: values.tolist() for task, values in gates.items()}

@@ -1,4 +1,5 @@
-"""Adapters per task (Houlsby et al. 2019): the encoder is shared and frozen, each task has small bottlenecks of its own in it."""
+"""Adapters per task (Houlsby et al. 2019): the encoder is shared and frozen, each task has small bottlenecks
+of its own in it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Houlsby(Method):
-    """A bottleneck after each attention block and each feed-forward block, before the residual is added; one set per task."""
+    """A bottleneck after each attention block and each feed-forward block, before the residual is added; one
+    set per task."""
 
     name: ClassVar[str] = "houlsby"
     steps_alike: ClassVar[bool] = True
@@ -61,7 +63,8 @@ class Bottleneck(nn.Module):
         return x + self.up(nn.functional.gelu(self.down(x)))
 
     def after(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        """A forward hook: the bottleneck follows `module` (bound methods are copied with the model they belong to)."""
+        """A forward hook: the bottleneck follows `module` (bound methods are copied with the model they
+        belong to)."""
         out: Tensor = self(output)
         return out
 
@@ -95,12 +98,15 @@ class _Within(OneTaskAtATime):
         self.adapters: Any = adapters
 
     def hook(self, number: int, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        out: Tensor = output if self.task is None else self.adapters[self.task][number](output)
-        return out
+        if self.task is None:
+            return output
+        changed: Tensor = self.adapters[self.task][number](output)
+        return changed
 
 
 def _carry(model: Any, paths: Sequence[str], encoder: Any) -> None:
-    """Puts one bottleneck at every place of `encoder`, a copy of the model's: it adds the mean of what the tasks' own add.
+    """Puts one bottleneck at every place of `encoder`, a copy of the model's: it adds the mean of what the
+    tasks' own add.
 
     That mean is itself a bottleneck, as wide as all of them together, and can be trained as one.
     """
@@ -126,10 +132,12 @@ def _mean(bottlenecks: Sequence[Bottleneck]) -> Bottleneck:
 
 
 def bottleneck_paths(heads: Heads) -> list[str]:
-    """Modules whose output a bottleneck follows: each attention block's and each feed-forward block's last projection.
+    """Modules whose output a bottleneck follows: each attention block's and each feed-forward block's last
+    projection.
 
     Raises:
-        HeadwiseError: a layer's feed-forward projection cannot be distinguished from its other modules, or layers share their weights.
+        HeadwiseError: a layer's feed-forward projection cannot be distinguished from its other modules, or
+            layers share their weights.
     """
     model: Any = heads.model
     dim = model.config.get_text_config().hidden_size
@@ -141,7 +149,8 @@ def bottleneck_paths(heads: Heads) -> list[str]:
         back = [path for path, module in modules.items() if path != site.path and _narrows_to(module, dim)]
         if len(back) != 1:
             raise HeadwiseError(
-                f"{block}: expected one projection from the feed-forward width back to {dim}, found {back or 'none'}"
+                f"{block}: expected one projection from the feed-forward width back to {dim}, found "
+                f"{back or 'none'}"
             )
         paths += [site.path, back[0]]
     if len(set(paths)) < len(paths):
@@ -152,7 +161,8 @@ def bottleneck_paths(heads: Heads) -> list[str]:
 
 
 def _narrows_to(module: nn.Module, dim: int) -> bool:
-    """Whether a module is a linear layer from another width to `dim` (GPT-2's Conv1D keeps its weight the other way round)."""
+    """Whether a module is a linear layer from another width to `dim` (GPT-2's Conv1D keeps its weight the
+    other way round)."""
     if isinstance(module, nn.Linear):
         return module.out_features == dim != module.in_features
     if type(module).__name__ == "Conv1D":

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class ImportantHeads(ScoredHeads):
     """In the last `delta` of the steps, a batch of a task updates only that task's most important heads.
 
-    Everything outside attention trains as before. Heads are scored once per task, at the branch, on training data (Eq. 4).
+    Everything outside attention trains as before. Heads are scored once per task, at the branch, on training
+    data (Eq. 4).
 
-    The last four options are what the released code does beside the method, each by itself, so that its effect can be measured.
-
+    The last four options are what the released code does beside the method, each by itself, so that its
+    effect can be measured.
     """
 
     name: ClassVar[str] = "iat"
@@ -41,8 +42,8 @@ class ImportantHeads(ScoredHeads):
         eval_mode: bool = option(False, "The last delta of the steps run without dropout.")
         leak: bool = option(
             False,
-            "Gradients of the scoring passes (the sum over all tasks' batches of batch_size of their mean loss, in eval mode) are added to "
-            "those of the first step after them.",
+            "Gradients of the scoring passes (the sum over all tasks' batches of batch_size of their mean "
+            "loss, in eval mode) are added to those of the first step after them.",
         )
 
     options: Options
@@ -65,9 +66,8 @@ class ImportantHeads(ScoredHeads):
             return nullcontext()
         if self.options.eval_mode and run.wrapped.training:
             run.wrapped.eval()
-        masked = (
-            run.settings.clip is not None or run.settings.optimizer == "adafactor"
-        )  # else nothing reads those gradients
+        # else nothing reads those gradients
+        masked = run.settings.clip is not None or run.settings.optimizer == "adafactor"
         return run.heads.training_only(
             self.heads[task],
             run.optimizer,
@@ -93,7 +93,8 @@ class RandomHeads(ImportantHeads):
 
 
 def leave_gradients(run: "TrainingRun", examples: int | None) -> None:
-    """Leaves the gradients that passes over every task's training data give, for the next step to add its own to."""
+    """Leaves the gradients that passes over every task's training data give, for the next step to add its own
+    to."""
     from headwise.tasks import collate
 
     run.optimizer.zero_grad(set_to_none=True)

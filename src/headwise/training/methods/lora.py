@@ -1,4 +1,5 @@
-"""LoRA per task (Hu et al. 2022), through peft: the encoder is shared and frozen, each task has low-rank updates of its own."""
+"""LoRA per task (Hu et al. 2022), through peft: the encoder is shared and frozen, each task has low-rank
+updates of its own."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,8 @@ class LoRA(Method):
         lora_dropout: float = option(0.0, "Dropout before them.", ge=0, lt=1)
         targets: str | None = option(
             None,
-            "Names of the modules that get them, separated by commas; default: peft's own choice for the model's family.",
+            "Names of the modules that get them, separated by commas; default: peft's own choice for the "
+            "model's family.",
         )
 
     options: Options
@@ -89,7 +91,8 @@ def add_lora(model: Any, record: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _using(layers: Sequence[Any], updates: Sequence[Any], task: str) -> Iterator[None]:
-    """Inside, the adapters of one task are in use (in a `partial`, whose arguments copies and twins of the model have of their own)."""
+    """Inside, the adapters of one task are in use (in a `partial`, whose arguments copies and twins of the
+    model have of their own)."""
     for layer in layers:
         layer.set_adapter(task)
     for param in updates:
@@ -100,7 +103,8 @@ def _using(layers: Sequence[Any], updates: Sequence[Any], task: str) -> Iterator
 
 
 def _carry(tasks: Sequence[str], encoder: Any) -> None:
-    """Adds the mean of the tasks' updates to the weights of `encoder`, a copy of the model's, which then has no adapters."""
+    """Adds the mean of the tasks' updates to the weights of `encoder`, a copy of the model's, which then has
+    no adapters."""
     import torch
     from peft.tuners.lora import LoraLayer
 

@@ -1,4 +1,5 @@
-"""PALs (Stickland & Murray 2019, "BERT and PALs: Projected Attention Layers for Efficient Adaptation in Multi-Task Learning")."""
+"""PALs (Stickland & Murray 2019, "BERT and PALs: Projected Attention Layers for Efficient Adaptation in
+Multi-Task Learning")."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 
 class PALs(Method):
-    """In parallel with every layer runs a small attention layer of the task's own; the encoder is shared, and all of it is trained.
+    """In parallel with every layer runs a small attention layer of the task's own; the encoder is shared, and
+    all of it is trained.
 
-    A layer with its task's function TS is h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)), where h^l is the layer's input and SA all the layer
-    does to it; TS(h) = V^D g(V^E h), with V^E of size d_s × d_m and V^D of size d_m × d_s. In a projected attention layer g is
-    multi-head attention without its last projection W^o, with weights of its own for each layer and task; V^E and V^D are shared
-    by all layers, not by tasks. With d_s = 204 and 12 heads that is T (2 d_m d_s + 3 L d_s²) weights: 1.13 × BERT-base for eight tasks.
+    A layer with its task's function TS is h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)), where h^l is the layer's
+    input and SA all the layer does to it; TS(h) = V^D g(V^E h), with V^E of size d_s × d_m and V^D of size
+    d_m × d_s. In a projected attention layer g is multi-head attention without its last projection W^o, with
+    weights of its own for each layer and task; V^E and V^D are shared by all layers, not by tasks. With d_s =
+    204 and 12 heads that is T (2 d_m d_s + 3 L d_s²) weights: 1.13 × BERT-base for eight tasks.
     """
 
     name: ClassVar[str] = "pals"
@@ -96,14 +99,16 @@ class TaskPALs(nn.Module):
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
-    """A matrix as BERT begins one, N(0, 0.02²): TS is small at first, so that a layer begins near the pre-trained one."""
+    """A matrix as BERT begins one, N(0, 0.02²): TS is small at first, so that a layer begins near the
+    pre-trained one."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.normal_(layer.weight, std=0.02)
     return layer
 
 
 def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
-    """Puts one set of projected attention layers per task beside the encoder's layers; a task's forward passes go through its own.
+    """Puts one set of projected attention layers per task beside the encoder's layers; a task's forward
+    passes go through its own.
 
     Args:
         model: a MultiTaskModel.
@@ -119,7 +124,8 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     blocks = [site.layer_path for site in heads.sites]
     if "" in blocks:
         raise HeadwiseError(
-            "pals: the block of an attention layer could not be identified, so no adapter can run in parallel with it"
+            "pals: the block of an attention layer could not be identified, so no adapter can run in "
+            "parallel with it"
         )
     for task in record["tasks"]:
         layers = TaskPALs(model.dim, len(ends), record["size"], record["n_heads"])
@@ -137,7 +143,8 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
 
 
 class _Beside(OneTaskAtATime):
-    """The hooks: what a layer is given is kept, and the task's own function of it is added where the residual will be."""
+    """The hooks: what a layer is given is kept, and the task's own function of it is added where the residual
+    will be."""
 
     def __init__(self, adapters: nn.ModuleDict, config: Any) -> None:
         self.adapters = adapters
@@ -164,9 +171,12 @@ class _Beside(OneTaskAtATime):
         return output + added
 
     def _allowed(self, h: Tensor) -> Tensor:
-        """Which keys a query may see: real tokens, in left-to-right models none that come later; (batch, 1, queries or 1, keys)."""
+        """Which keys a query may see: real tokens, in left-to-right models none that come later; (batch, 1,
+        queries or 1, keys)."""
         batch, tokens = h.shape[:2]
-        real = torch.ones(batch, tokens, device=h.device) if self.mask is None else self.mask
+        real = self.mask
+        if real is None:
+            real = torch.ones(batch, tokens, device=h.device)
         allowed = real.bool()[:, None, None, :]
         if self.causal:
             allowed = allowed & torch.ones(tokens, tokens, dtype=torch.bool, device=h.device).tril()

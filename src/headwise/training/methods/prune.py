@@ -1,4 +1,5 @@
-"""Pruning the least important heads: in the last δ of the steps, each task runs without the heads it needs least."""
+"""Pruning the least important heads: in the last δ of the steps, each task runs without the heads it needs
+least."""
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class PruneLeast(ScoredHeads):
-    """At the branch heads are scored once per task; from there a task's forward passes run without its least important ones."""
+    """At the branch heads are scored once per task; from there a task's forward passes run without its least
+    important ones."""
 
     name: ClassVar[str] = "prune"
     steps_alike: ClassVar[bool] = True
@@ -41,6 +43,5 @@ class PruneLeast(ScoredHeads):
         set_masks(run.model, self.name, self.heads, run.heads)
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
-        return run.model.contexts.get(
-            task, nullcontext
-        )()  # around the backward pass too: checkpointed activations are recomputed
+        # around the backward pass too: checkpointed activations are recomputed
+        return run.model.contexts.get(task, nullcontext)()

@@ -14,7 +14,8 @@ class SingleTask(Method):
     class Options(Method.Options):
         teacher: Any = option(
             None,
-            "A model that is fine-tuned on each task alone and then teaches the student that task, see distil; None: no teacher.",
+            "A model that is fine-tuned on each task alone and then teaches the student that task, see "
+            "distil; None: no teacher.",
         )
 
     options: Options

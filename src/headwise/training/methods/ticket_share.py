@@ -1,4 +1,5 @@
-"""Ticket-Share (Liang et al. 2021): each task trains under a mask of heads taken from its own fine-tuned model."""
+"""Ticket-Share (Liang et al. 2021): each task trains under a mask of heads taken from its own fine-tuned
+model."""
 
 import json
 from contextlib import AbstractContextManager
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 
 class TicketShare(Method):
-    """Fine-tune each task alone, score its heads, mask the least important, rewind, and train all tasks under their masks.
+    """Fine-tune each task alone, score its heads, mask the least important, rewind, and train all tasks under
+    their masks.
 
-    The share to mask is chosen for each task on a part of its training data that its own fine-tuning does not see, so that the
-    split which is reported plays no part in it. Masks act in the forward passes of a task's batches, in training and after it.
+    The share to mask is chosen for each task on a part of its training data that its own fine-tuning does not
+    see, so that the split which is reported plays no part in it. Masks act in the forward passes of a task's
+    batches, in training and after it.
     """
 
     name: ClassVar[str] = "ticket-share"
@@ -83,12 +86,12 @@ class TicketShare(Method):
                     "quiet": True,
                 }
                 score = evaluate(inner.model, tuned, **options).score
-            score = score if task.higher_is_better else -score
+            if not task.higher_is_better:
+                score = -score
             if score >= best[0]:  # equals go to the sparser ticket
                 best = (score, silent)
         return best[1]
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
-        return run.model.contexts[
-            task
-        ]()  # around the backward pass too: checkpointed activations are recomputed
+        # around the backward pass too: checkpointed activations are recomputed
+        return run.model.contexts[task]()
