@@ -208,6 +208,11 @@ def test_the_disk_is_checked_before_any_work(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_of_other_results_holds_no_runs(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["study", "runs", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, f"no runs of studies in {tmp_path}\n")
+
+
 def test_run_show_ls_validate_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.toml").write_text('kind = "sample_study:many"\ncells = 5\nfail = [2]\nflag = "/nowhere"\n')
@@ -234,6 +239,8 @@ def test_run_show_ls_validate_export(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (again["found"], again["computed"], again["failed"]) == (4, 1, 0)
     assert call("runs") == [{"run": "runs/r", "cells": 5, "done": 5, "running": 0, "failed": 0}]
     assert call("export", "runs/r")["rows"] == 10
+    whole = CliRunner().invoke(app, ["study", "show", "runs/r", "--check"]).stdout
+    assert "checked: every result is as it was written" in whole
     victim = next((tmp_path / "runs" / "r" / "results").glob("*/value.json"))
     victim.write_text("{}")
     assert "value.json is truncated" in json.dumps(call("show", "runs/r", "--check", status=1)["damaged"])

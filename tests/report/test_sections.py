@@ -381,3 +381,7 @@ def test_d_after_every_method_is_drawn_for_each_way_to_score_heads() -> None:
     ]
     bars = [[bar.get_height() for bar in chart.draw().axes[0].patches] for chart in charts]
     assert bars == [[0.0, 20.0], [10.0, 30.0]]
+
+
+def test_a_table_without_columns_shows_its_title() -> None:
+    assert str(Section("", [], [Table("rows", "runs in results", pd.DataFrame())])) == "runs in results"

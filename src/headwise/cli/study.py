@@ -164,8 +164,12 @@ def runs(
         states = Counter(cell["state"] for cell in engine.Run(plan.parent).cells())
         counts = {state: states[state] for state in ("done", "running", "failed")}
         rows.append({"run": str(plan.parent), "cells": states.total(), **counts})
-    if not emit(rows, as_json):
+    if emit(rows, as_json):
+        return
+    if rows:
         print_rows(f"runs in {folder}", rows)
+    else:
+        typer.echo(f"no runs of studies in {folder}")
 
 
 def show(
@@ -206,6 +210,8 @@ def show(
         print_rows("cells", [_row(cell) for cell in listed])
         for name, wrong in damaged.items():
             typer.echo(f"damaged: results/{name}: {'; '.join(wrong)}", err=True)
+        if check and not damaged:
+            typer.echo("\nchecked: every result is as it was written")
     if damaged:
         raise typer.Exit(1)
 

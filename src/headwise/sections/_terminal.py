@@ -87,6 +87,8 @@ def _numbered(columns: list[Column]) -> tuple[list[Column], list[str]]:
 
 def _body(columns: list[Column], width: int) -> list[str]:
     """Headings and rows, in as many blocks of columns as the width needs."""
+    if not columns:
+        return []
     numeric = [index for index, column in enumerate(columns) if not column.words]
     naming = max([1, *numeric[:1]])
     if _total_width(map(_least_width, columns[:naming])) > width // 2:
