@@ -3,6 +3,7 @@
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,11 @@ def losses(model: MultiTaskModel, seed: int, task: Any, size: int = 1) -> np.nda
     """What the untrained model loses on each validation example: the encoder itself, in batches of one, so without padding."""
     torch.manual_seed(seed)
     head = model.new_decoder(task).eval()
-    plan = batches(encode(task.split("validation"), model.tokenizer, 256), size)
+    encoded = encode(task.split("validation"), model.tokenizer, 256)
+    stated = getattr(model.encoder.config.get_text_config(), "pad_token_id", None)
+    if stated is not None and stated >= 0:  # rows are filled with the model's own token
+        encoded = replace(encoded, pad=stated)
+    plan = batches(encoded, size)
     found = np.zeros(len(task.split("validation")))
     with torch.no_grad():
         for numbers, batch in zip(plan.plan, plan, strict=True):

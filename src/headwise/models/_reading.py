@@ -121,7 +121,7 @@ def padding_token(model: nn.Module, token: int) -> int:
         HeadwiseError: such a classifier names a padding token that no text can hold.
     """
     root: Any = root_of(model)
-    stated = root.config.get_text_config().pad_token_id
+    stated = getattr(root.config.get_text_config(), "pad_token_id", None)
     if stated is None:
         return token
     if stated >= 0:
