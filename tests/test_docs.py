@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from registries import restored
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RENDERED = {
@@ -54,9 +56,10 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
         STAND_INS[page.name](tmp_path, monkeypatch)
     names: dict[str, object] = {"__name__": "__main__"}
     text = page.read_text(encoding="utf-8")
-    for match in BLOCK.finditer(text):
-        line = text.count("\n", 0, match.start(1))
-        exec(compile("\n" * line + match.group(1), str(page), "exec"), names)
+    with restored():
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start(1))
+            exec(compile("\n" * line + match.group(1), str(page), "exec"), names)
     assert eval(HOLDS.get(page.name, "True"), names)
 
 

@@ -13,29 +13,23 @@ from sklearn.metrics import balanced_accuracy_score, f1_score
 import headwise as hw
 from headwise import engine, report
 from headwise.errors import HeadwiseError
-from headwise.scoring import ESTIMATORS
-from headwise.tasks import KINDS, METRICS, batches, encode
-from headwise.tasks.readers import READERS
-from headwise.training import METHODS
+from headwise.tasks import METRICS, batches, encode
+from registries import TABLES, restored
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
-TABLES = (ESTIMATORS, KINDS, METHODS, METRICS, READERS)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The names of the page's script, run once in an empty folder; what it added goes again."""
+    """The names of the page's script, run once in an empty folder."""
     folder, patch = tmp_path_factory.mktemp("extending"), pytest.MonkeyPatch()
-    entries = [dict(table._entries) for table in TABLES]
     names: dict[str, Any] = {"__name__": "__main__", "folder": folder}
-    with patch.context() as context:
+    with restored(), patch.context() as context:
         context.chdir(folder)
         context.syspath_prepend(str(folder))
         for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
             exec(compile(block, str(PAGE), "exec"), names)
         yield names
-    for table, before in zip(TABLES, entries, strict=True):
-        table._entries = before
 
 
 def test_an_estimator_is_scored_by_name_with_its_own_option(page: dict[str, Any]) -> None:

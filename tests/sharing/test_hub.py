@@ -16,6 +16,7 @@ import headwise as hw
 import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.heads._remove.portable import FILE
 from headwise.models import MultiTaskModel
 
 SMALL = {
@@ -92,6 +93,7 @@ def test_a_model_without_heads(hub: Path) -> None:
     again = hw.from_pretrained("me/cut")
     with torch.no_grad():
         assert torch.equal(again(**heads.example)[0], smaller(**heads.example)[0])
+    assert (hub / "me" / "cut" / FILE).is_file()
     text = card_of(hub / "me" / "cut")
     assert "base_model: org/whole" in text
     assert "removed 3 of the 8 attention heads of org/whole" in text

@@ -14,6 +14,8 @@ from headwise.models import DecoderOutput, SavedTask
 from headwise.tasks import KINDS, Examples, Kind, Task, batches, encode
 from headwise.training._evaluation import evaluate
 
+# of a configuration, what tells how the tokens of a text are pooled
+BERT_LIKE = {"is_encoder_decoder": False, "is_decoder": False, "model_type": "bert"}
 TEXTS = [("a red fox",), ("a red fox runs",), ("the owl",), ("an old owl sleeps here",)]
 
 
@@ -53,7 +55,7 @@ def test_a_new_kind_is_an_entry_and_a_decoder(wordpiece: Any, monkeypatch: pytes
     class Encoder(nn.Linear):
         def __init__(self) -> None:
             super().__init__(1, 1)
-            self.config = type("C", (), {"get_text_config": lambda self: self})()
+            self.config = type("C", (), {"get_text_config": lambda self: self, **BERT_LIKE})()
 
         def get_input_embeddings(self) -> Any:
             raise NotImplementedError

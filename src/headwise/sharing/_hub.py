@@ -30,6 +30,9 @@ NOT_UPLOADED = [
     "*.pickle",
 ]
 SAFE = ["*.safetensors", "*.json", "*.txt", "*.model", "*.nc", "*.parquet", "*.csv", "*.md", "*.toml"]
+SAFE += [
+    "modeling_pruned.py"
+]  # of models with heads removed; the checksum counts it, and nothing here runs it
 
 
 def push_to_hub(
