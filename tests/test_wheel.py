@@ -110,8 +110,23 @@ def test_the_wheel_with_the_lowest_versions_that_it_declares(tmp_path: Path) -> 
         if "extra ==" not in line and Requirement(line).name != "torch"
     ]
     assert "typer==" in " ".join(lowest)
-    done = pip("--python", str(python), "install", "--only-binary", ":all:", *lowest, check=False)
+    install(python, *lowest)
+    check(python, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_wheel_with_the_transformers_after_the_pinned_one(tmp_path: Path) -> None:
+    python, site = environment(tmp_path / "env")
+    pip("--python", str(python), "install", "--no-deps", str(built(tmp_path)))
+    for name in requirements(site) - {"transformers"}:
+        link(name, site)
+    install(python, "transformers==5.23.0")
+    check(python, tmp_path)
+
+
+def install(python: Path, *lines: str) -> None:
+    """Installs distributions from an index; skips the test where there is none."""
+    done = pip("--python", str(python), "install", "--only-binary", ":all:", *lines, check=False)
     if any(sign in done.stderr for sign in ("NewConnectionError", "name resolution", "ConnectTimeoutError")):
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
-    check(python, tmp_path)

@@ -21,6 +21,7 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.store import fingerprint
 from headwise.store._decision import model_parts
+from headwise.tasks import batches, encode
 from words import word_tokenizer
 
 TASKS = list(planted.tasks(16).values())
@@ -235,6 +236,9 @@ def test_passes_of_a_trained_model_leave_its_key(method: str, tmp_path: Path) ->
     before = fingerprint(model)
     for task in reversed(TASKS):
         hw.score(model, task, **READ)
+        assert fingerprint(model) == before
+        with torch.no_grad():  # the user's own pass, which no twin takes
+            model(task.name, next(iter(batches(encode(task.split("train"), TOKENIZER, 16), 4))))
         assert fingerprint(model) == before
     model.save(tmp_path / "model")
     loaded = hw.load(tmp_path / "model")

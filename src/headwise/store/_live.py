@@ -73,9 +73,9 @@ def model_content(model: Any, tokenizer: Any = None) -> dict[str, Any]:
         ]
     if ours:
         values |= _answers(model, contents)
-    by_task = (
-        {"_active_adapter"} if ours and "lora" in model.notes else set()
-    )  # each task's passes set their own
+    by_task = set[str]()
+    if ours and "lora" in model.notes:
+        by_task.add("_active_adapter")  # each task's passes set their own
     return {
         "weights": fingerprint(_weights(model)),
         "configuration": {name: digest(value) for name, value in sorted(values.items())},
