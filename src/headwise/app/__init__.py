@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.app.server import Server as Server
-    from headwise.app.session import Session as Session, open_session as open_session
+    from headwise.app.server import Server
+    from headwise.app.session import Session, open_session
 
 __getattr__, __all__ = lazily(__name__)

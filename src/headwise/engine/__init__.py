@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from headwise.engine._steps import Cell as Cell, Step as Step, Study as Study, step as step
     from headwise.engine._study import (
         ready as ready,
-        run_recipe as run_recipe,
+        run_recipe,
         run_study as run_study,
         validate as validate,
     )
     from headwise.errors import Interrupted as Interrupted
-    from headwise.store import DamagedResult as DamagedResult, Out as Out, Result as Result
+    from headwise.store import DamagedResult, Out as Out, Result as Result
 
 if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.engine._only import parse_only

@@ -7,12 +7,12 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.figures._style import (
         COLOURS as COLOURS,
-        DIVERGING as DIVERGING,
-        SEQUENTIAL as SEQUENTIAL,
-        heads_heatmap as heads_heatmap,
+        DIVERGING,
+        SEQUENTIAL,
+        heads_heatmap,
         panels as panels,
         save_figure as save_figure,
-        svg as svg,
+        svg,
     )
 
 if TYPE_CHECKING:  # for other rooms, not for users

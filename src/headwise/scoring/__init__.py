@@ -7,7 +7,7 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.scoring._compare import compare_scores as compare_scores
     from headwise.scoring._estimators import score as score
-    from headwise.scoring._files import load_scores as load_scores, save_scores as save_scores
+    from headwise.scoring._files import load_scores, save_scores as save_scores
     from headwise.scoring._scores import HeadScores as HeadScores
     from headwise.scoring._selection import (
         bottom_heads as bottom_heads,

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from headwise.sections._cells import Table as Table
     from headwise.sections._section import (
         Chart as Chart,
-        Described as Described,
-        Effect as Effect,
+        Described,
+        Effect,
         HeadMaps as HeadMaps,
         Section as Section,
     )

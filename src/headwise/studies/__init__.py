@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         stem_cells as stem_cells,
     )
     from headwise.studies._stemcells_effects import stem_cell_effect as stem_cell_effect
-    from headwise.studies._stemcells_settings import SMALL as SMALL, StemCells as StemCells
+    from headwise.studies._stemcells_settings import SMALL as SMALL, StemCells
     from headwise.studies._stemcells_study import stem_cell_study as stem_cell_study
     from headwise.studies._transfer import (
         compare_transfers as compare_transfers,

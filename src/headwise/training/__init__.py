@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.evaluation import Evaluation as Evaluation, evaluate as evaluate
+    from headwise.evaluation import Evaluation, evaluate as evaluate
     from headwise.training._api import train as train
     from headwise.training._evaluation import examine as examine
     from headwise.training._fewshot import few_shot as few_shot
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TrainerData as TrainerData,
         TrainerModel as TrainerModel,
     )
-    from headwise.training.methods import METHODS as METHODS, Method as Method, make_method as make_method
+    from headwise.training.methods import METHODS as METHODS, Method as Method, make_method
     from headwise.training.methods.distil import shallow as shallow
 
 if TYPE_CHECKING:  # for other rooms, not for users

@@ -10,19 +10,19 @@ from headwise.errors import HeadwiseError, did_you_mean
 from headwise.training._settings import Train
 
 if TYPE_CHECKING:
-    from headwise.training.methods.base import Method as Method, MultiTask as MultiTask
-    from headwise.training.methods.camtl import CAMTL as CAMTL
-    from headwise.training.methods.distil import Distil as Distil
-    from headwise.training.methods.frozen import FrozenEncoder as FrozenEncoder
-    from headwise.training.methods.gated import GatedTraining as GatedTraining
+    from headwise.training.methods.base import Method as Method, MultiTask
+    from headwise.training.methods.camtl import CAMTL
+    from headwise.training.methods.distil import Distil
+    from headwise.training.methods.frozen import FrozenEncoder
+    from headwise.training.methods.gated import GatedTraining
     from headwise.training.methods.houlsby import Houlsby as Houlsby
-    from headwise.training.methods.iat import ImportantHeads as ImportantHeads, RandomHeads as RandomHeads
+    from headwise.training.methods.iat import ImportantHeads, RandomHeads
     from headwise.training.methods.lora import LoRA as LoRA
-    from headwise.training.methods.mtdnn import MTDNN as MTDNN
+    from headwise.training.methods.mtdnn import MTDNN
     from headwise.training.methods.pals import PALs as PALs
-    from headwise.training.methods.prune import PruneLeast as PruneLeast
-    from headwise.training.methods.single import SingleTask as SingleTask
-    from headwise.training.methods.ticket_share import TicketShare as TicketShare
+    from headwise.training.methods.prune import PruneLeast
+    from headwise.training.methods.single import SingleTask
+    from headwise.training.methods.ticket_share import TicketShare
 
 __getattr__, __all__ = lazily(__name__)
 METHODS: "Registry[type[Method]]" = Registry(
