@@ -15,10 +15,12 @@ import json
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from heads_freeze_remove import interleaved, wait
-from headwise._passes.stack import Stack, find_stack, recording, repeat, skipping
+from headwise._passes.entrances import repeat
+from headwise._passes.stack import Stack, find_stack, recording, skipping
 from headwise.heads import Heads, HeadSet
 
 BARS = {"patched ÷ a pass per head": 0.60, 'attention="last" ÷ plain': 1.05}
@@ -72,7 +74,9 @@ def patching(device: str, pairs: int, width: int) -> None:
                 rows = list(range(PROMPTS)) * len(some)
                 with heads.patched(sets, source, tokens="last", rows=rows):
                     if share and layer:
-                        with skipping(stack, layer, repeat(lower[layer - 1], len(some), PROMPTS)):
+                        below = lower[layer - 1]
+                        axes: list[int | None] = [0] * len(tree_leaves(below))  # each begins with the rows
+                        with skipping(stack, layer, repeat(below, len(some), axes)):
                             kept.append(last(len(some)))
                     else:
                         kept.append(last(len(some)))

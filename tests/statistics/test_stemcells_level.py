@@ -141,7 +141,7 @@ def ends(
         change = after - before
         stem, alone = contrasts.chosen_elsewhere(claims, SHARE)
         if against == "before":
-            several = contrasts.on(change, stem)
+            several = contrasts.mean_change(change, stem)
         elif against == "alone":
             several = contrasts.against(change, stem, alone, "task")
         else:

@@ -84,7 +84,7 @@ def compare_transfers(
 
 
 def _note(sources: int, low: float) -> str:
-    """Why a comparison over so many source models has no p, and no lower bound `low`; empty where it has
+    """Why a comparison over `sources` source models has no p, and no lower bound `low`; empty where it has
     both."""
     notes = []
     if sources < MIN_TESTED:
