@@ -111,7 +111,7 @@ def padding_side(model: nn.Module, tokenizer: Any) -> str:
 
 def padding_token(model: nn.Module, token: int) -> int:
     """What fills rows: the model's own padding token, since a left-to-right classifier takes any other for
-        the end of a text.
+    the end of a text.
 
     Args:
         model: of transformers.
